@@ -16,7 +16,8 @@ use only a part of the stream (``--rows``, but at least 20 steps); the last step
 Both phases are repeated, and their rates are medians of the repetitions: at least 5, and as many as
 take 2 CPU seconds, but at most 15; so is the ratio of deletes to inserts, of each repetition. The
 quantiles of a step are over all repetitions. After each phase the view's count is compared with an
-independent one.
+independent one. The table "Parts of a step" says what the CPU time of a step is used for
+(`benchmarks.step_parts`).
 
 The published figures come from another machine. ``--place`` times Kùzu here, and scales the figures
 to this machine by that time (`benchmarks.dogsdogsdogs`). Without it, the tables have no ratios to
@@ -38,6 +39,8 @@ from benchmarks.engine import QUERY, open_workers, warm_up
 from benchmarks.graph import Graph, generate_graph, read_graphs
 from benchmarks.peers.bulk import time_kuzu
 from benchmarks.result import Result, Row, terminal
+from benchmarks.step_parts import BATCHES as BATCHES_OF_PARTS
+from benchmarks.step_parts import measure_parts
 from benchmarks.stream import Phase, combine, delete, insert
 from benchmarks.toggles import toggle_edges
 from benchmarks.verdict import Verdict
@@ -75,7 +78,7 @@ def main(
     if not graph and rmat is None:
         rmat = (16, 500_000)
     verdict = Verdict()
-    tables: dict[str, list[Row]] = {"LIVE": [], "Backfill and state": []}
+    tables: dict[str, list[Row]] = {"LIVE": [], "Backfill and state": [], "Parts of a step": []}
     result = Result("live", CLAIM, tables)
     progress = terminal()
     warm_up(threads)
@@ -89,7 +92,7 @@ def main(
     kuzu_graphs = (generate_graph(*KUZU_GRAPH, seed) for _ in range(place))  # made when needed
     for measured in chain(read_graphs(graph or [], rmat, seed), kuzu_graphs):
         progress.print(f"{measured.name}: {measured.edges:,} edges ...")
-        steps, state = measure_graph(
+        steps, state, parts = measure_graph(
             measured,
             tuple(batch or BATCHES),
             rows=rows,
@@ -100,6 +103,7 @@ def main(
         )
         tables["LIVE"] += steps
         tables["Backfill and state"].append(state)
+        tables["Parts of a step"] += parts
     verdict.close(result, json)
 
 
@@ -112,8 +116,8 @@ def measure_graph(
     seed: int,
     verdict: Verdict,
     machine_speed: float | None = None,
-) -> tuple[list[Row], Row]:
-    """Return two rows for each batch size (inserts, deletes), and the row of backfill and state."""
+) -> tuple[list[Row], Row, list[Row]]:
+    """Return the rows of the three tables: two for each batch size, one, and some."""
     shuffled = graph.shuffled(seed + 1)
     loaded = graph.edges * 9 // 10  # number of edges
     loaded_edges, unloaded = shuffled.take(slice(0, loaded)), shuffled.take(slice(loaded, None))
@@ -145,11 +149,14 @@ def measure_graph(
                 deletes.cpu_rate / inserts.cpu_rate for inserts, deletes in phases
             )
             inserts, deletes = (combine(repetitions) for repetitions in zip(*phases, strict=True))
-            table.append(_row(graph, threads, batch, "insert", inserts, None, machine_speed))
-            table.append(
-                _row(graph, threads, batch, "delete", deletes, delete_speed, machine_speed)
-            )
+            table.append(_row(graph, batch, "insert", inserts, None, machine_speed))
+            table.append(_row(graph, batch, "delete", deletes, delete_speed, machine_speed))
         bytes_after_deletes = view.stats.bytes / loaded
+        parts = [
+            measure_parts(view, graph.name, unloaded.take(slice(0, max(rows, batch))), batch)
+            for batch in BATCHES_OF_PARTS
+            if batch <= max(batches)
+        ]
         toggles = toggle_edges(view, loaded_edges)
     published = PUBLISHED.get(graph.name)
     scaled_seconds = (
@@ -172,7 +179,7 @@ def measure_graph(
         "count": triangles,
         **toggles,
     }
-    return table, state
+    return table, state, parts
 
 
 def _is_to_be_repeated(phases: list[tuple[Phase, Phase]]) -> bool:
@@ -207,7 +214,6 @@ def _truth_name(graph: Graph, streamed: int) -> str:
 
 def _row(
     graph: Graph,
-    threads: int,
     batch: int,
     change: str,
     phase: Phase,
@@ -218,7 +224,6 @@ def _row(
 
     Args:
         graph: The graph.
-        threads: The number of threads.
         batch: The number of edges in a step.
         change: "insert" or "delete".
         phase: The steps.
@@ -231,7 +236,6 @@ def _row(
     target = _TARGET_OF_ONE_ROW if batch == 1 else _TARGET
     return {
         "graph": graph.name,
-        "threads": threads,
         "batch": batch,
         "change": change,
         "steps": phase.steps,

@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 from scipy.sparse import csr_array
 
 import benchmarks
-from benchmarks import circuits, datalog, history, live, lsqb, recursion, toggles
+from benchmarks import circuits, datalog, history, live, lsqb, recursion, step_parts, toggles
 from benchmarks.closure import NODES, closure
 from benchmarks.counter import count
 from benchmarks.encoding import measure_encoding
@@ -172,12 +172,28 @@ def test_live_restores_the_state_after_every_batch_size(tmp_path: Path) -> None:
         (batch, change) for batch in (1, 10, 1000) for change in ("insert", "delete")
     ]
     assert state["count"] == count_by_sparse_product(preload)
+    parts = tables["Parts of a step"]
+    assert [row["batch"] for row in parts] == [1, 100]
+    for row in parts:
+        assert row["joins"] > 0
+        assert row["joins"] + row["merges"] + row["rest"] == pytest.approx(row["us/edge"])
+
+
+def test_the_parts_of_a_large_step_are_its_phases() -> None:
+    view = DeltaQuery(QUERY)
+
+    row = step_parts.measure_parts(view, TINY.name, TINY, 10_000)
+
+    assert float(row["merges"] or 0) > 0
+    assert count_of(view.step({"e": ZSet.from_columns([TINY.source, TINY.target])})) == count(
+        TINY.source, TINY.target
+    )
 
 
 def test_live_with_two_threads_gives_the_same_counts() -> None:
     verdict = Verdict()
 
-    (inserts, deletes), _ = live.measure_graph(
+    (inserts, deletes), _, _ = live.measure_graph(
         TINY, (50,), rows=50, threads=2, seed=0, verdict=verdict
     )
 
@@ -218,7 +234,7 @@ def test_live_gives_ratios_if_the_speed_of_the_machine_is_known(
     published = replace(next(iter(live.PUBLISHED.values())), rates={100: 1.0}, backfill=5.0)
     monkeypatch.setitem(live.PUBLISHED, TINY.name, published)
 
-    (inserts, _), state = live.measure_graph(
+    (inserts, _), state, _ = live.measure_graph(
         TINY, (100,), rows=50, threads=1, seed=0, verdict=Verdict(), machine_speed=2.0
     )
 
