@@ -106,8 +106,8 @@ class CurrentState:
             )
         if self._is_undefined:
             raise BrokenCircuitError(
-                "an earlier commit failed half-way: restore a snapshot, or build a new circuit and "
-                "feed it again"
+                "an earlier commit or load failed half-way: restore a snapshot, or build a new "
+                "circuit and feed it again"
             )
 
     def check_step(self, step: PreparedStep) -> None:

@@ -121,14 +121,20 @@ class StateRegistry:
         return self._plans
 
     def has_orders_of(self, plans: Any) -> bool:
-        """Return whether `resume` with these plans keeps all joins as they are, and cannot fail.
+        """Return whether `resume` with these plans is valid and keeps the plans of all joins.
+
+        It then fails only without memory, or by an interrupt. Without ``plans``, it may plan large
+        joins by statistics.
 
         Args:
             plans: A value of `plans`, which may be invalid.
         """
         joins: Any = {}
-        if isinstance(plans, dict) and plans.get("formula") == str(self._formula):
-            joins = plans.get("joins")
+        if plans is not None:
+            if not isinstance(plans, dict) or not isinstance(plans.get("formula"), str):
+                return False
+            if plans["formula"] == str(self._formula):
+                joins = plans.get("joins")
         return isinstance(joins, dict) and all(
             query.has_orders_of(joins.get(name)) for name, query in self._queries.items()
         )

@@ -27,7 +27,8 @@ class GroupedRows(DeferredRows):
 
     Attributes:
         grouped: A run whose lists of second values are not sorted and may contain a value several
-            times. A reader may find a first value, and read its whole list; nothing else.
+            times. A reader may find a first value, and read its whole list; nothing else. None as
+            soon as the rows have been sorted.
 
     >>> rows = GroupedRows.of(np.array([4, 1, 1, 1, 1]), np.array([5, 6, 5, 6, 7]))
     >>> rows.grouped.read()[0].tolist()
@@ -41,7 +42,13 @@ class GroupedRows(DeferredRows):
 
     def __init__(self, grouped: Run) -> None:
         super().__init__(grouped.rows, lambda: ZSet.from_columns([*grouped.read()[0]]))
-        self.grouped = grouped
+        self.grouped: Run | None = grouped
+
+    def run(self, order: tuple[int, ...]) -> Run:
+        """Return the sorted run of the rows in a column order; the grouped run is freed."""
+        run = super().run(order)
+        self.grouped = None
+        return run
 
     @staticmethod
     def of(first: Int64Array, second: Int64Array) -> GroupedRows | None:

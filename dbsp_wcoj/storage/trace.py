@@ -724,9 +724,8 @@ class TraceStep(Staged):
 
         They get the grouped run of the rows if there is one (`GroupedRows.grouped`).
         """
-        if not isinstance(self._deferred, GroupedRows):
-            return self
-        return TraceStep(self.trace, None, {(0, 1): self._deferred.grouped})
+        grouped = self._deferred.grouped if isinstance(self._deferred, GroupedRows) else None
+        return self if grouped is None else TraceStep(self.trace, None, {(0, 1): grouped})
 
     def forget_delta(self) -> None:
         """Free the memory of the delta if the runs can give it back: `delta` sorts one of them."""

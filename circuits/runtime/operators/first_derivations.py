@@ -139,10 +139,14 @@ class FirstDerivations:
         """
         if not self._batches or len(self._known) > MAX_KNOWN_KEYS:
             return None
-        if not self._batches.fit_layout(loop.extremes(self._batches.layout)):
+        layout = self._batches.layout
+        extremes = loop.extremes(layout)
+        fitting = layout if layout.fits(extremes) else KeyLayout.covering(extremes, layout)
+        if fitting is None or fitting.total_bits > MAX_KEY_BITS:
             return None
+        self._batches.fit_layout(extremes)
         self._translate_known()
-        return self._layout if self._layout.total_bits <= MAX_KEY_BITS else None
+        return self._layout
 
     @property
     def known_keys(self) -> Int64Array:

@@ -330,6 +330,8 @@ def test_a_state_that_lacks_a_trace_or_has_other_plans_needs_other_operators():
         replace(state, traces=dict([*state.traces.items()][1:])),
         replace(state, traces={**state.traces, "another": {}}),
         replace(state, plans={**circuit.graph.registry.plans, "joins": 7}),
+        replace(state, plans={}),
+        replace(state, plans={"formula": 7, "joins": {}}),
     ):
         assert replace_state(circuit.graph, other, circuit.codecs) is None
     for same in (state, replace(state, plans=None), replace(state, plans=plans)):

@@ -37,6 +37,7 @@ def test_lists_have_the_values_in_the_order_of_the_rows(
     pairs = [(lowest + x, y) for x, y in data.draw(st.lists(pair, min_size=1, max_size=90))]
     rows = grouped(pairs)
     run = rows.grouped
+    assert run is not None
     columns, weights = run.read()
     assert [*zip(*columns.tolist(), strict=True)] == sorted(pairs, key=lambda pair: pair[0])
     assert set(weights.tolist()) == {1} and run.end <= len(run.buffer)
@@ -49,6 +50,7 @@ def test_lists_have_the_values_in_the_order_of_the_rows(
     step.commit()
     assert trace.deferred is rows
     assert trace.to_zset() == expected
+    assert rows.grouped is None
     for arrangement in trace.arrangements:
         arrangement.spine._check()
 
