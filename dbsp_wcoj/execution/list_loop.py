@@ -216,7 +216,7 @@ class ListLoop:
             layout: A layout that fits the first rows.
         """
         ranges = [
-            (low, low + (1 << bits) - 1)
+            (low, min(low + (1 << bits) - 1, MAX_INT64))
             for low, bits in zip(layout.lowest, layout.bits, strict=True)
         ]
         for _ in ranges:  # a value moves from a column to another one
@@ -318,6 +318,9 @@ class ListLoop:
                 words[kernels.LIST_FACTORS + number] += 1 << shift
             else:
                 words[kernels.COLUMN_FACTORS + missing + number] += 1 << shift
+        # The kernel computes modulo 2**64; the constant is the number in int64 that is congruent.
+        constant = words[kernels.CONSTANT] & ((1 << 64) - 1)
+        words[kernels.CONSTANT] = constant - ((constant >> 63) << 64)
         return words
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,8 +46,10 @@ OTHERS = [
 ]
 
 
-def circuit_of(rules: str, *, loop: bool, **options: Any) -> Circuit:
-    schemas = {name: schema for name, schema in SCHEMAS.items() if f"{name}(" in rules}
+def circuit_of(
+    rules: str, *, loop: bool, schemas: Mapping[str, pa.Schema] = SCHEMAS, **options: Any
+) -> Circuit:
+    schemas = {name: schema for name, schema in schemas.items() if f"{name}(" in rules}
     with pytest.MonkeyPatch.context() as patch:
         if not loop:
             patch.setattr(nested_circuit, "find_list_rules", lambda *arguments: None)
@@ -53,18 +57,30 @@ def circuit_of(rules: str, *, loop: bool, **options: Any) -> Circuit:
 
 
 NODE = st.one_of(st.integers(0, 4), st.sampled_from([-3, 9, None, 2**40]))
-ROWS = {
-    "e": st.tuples(NODE, NODE),
-    "f": st.tuples(NODE, NODE),
-    "d": st.tuples(NODE),
-    "w": st.tuples(NODE, NODE, NODE),
+#: Numbers that are added to the nodes of an example.
+OFFSETS = [0, 10**15, 10**18, -(2**62), 4 - 2**63, 2**63 - 10]
+UINT64_OFFSETS = [3, 2**63, 2**64 - 11]
+UINT64_SCHEMAS = {
+    name: pa.schema([(column, pa.uint64()) for column in schema.names])
+    for name, schema in SCHEMAS.items()
 }
 
 
-def draw_change(circuit: Circuit, total: dict[str, Counter], draw: Any) -> dict[str, Any]:
+def row_strategies(offset: int, greatest: int) -> dict[str, st.SearchStrategy[Any]]:
+    """Return the rows of each relation, given the offset of the nodes and the greatest node."""
+    node = NODE.map(lambda node: None if node is None else min(node + offset, greatest))
+    return {name: st.tuples(*[node] * len(schema)) for name, schema in SCHEMAS.items()}
+
+
+def draw_change(
+    schemas: Mapping[str, pa.Schema],
+    row: Mapping[str, st.SearchStrategy[Any]],
+    total: dict[str, Counter],
+    draw: Any,
+) -> dict[str, Any]:
     tables = {}
-    for name in circuit.inputs:
-        drawn = Counter(draw(st.lists(ROWS[name], max_size=8)))
+    for name, schema in schemas.items():
+        drawn = Counter(draw(st.lists(row[name], max_size=8)))
         present = sorted(total[name], key=str)
         deleted = draw(st.lists(st.sampled_from(present), max_size=4)) if present else []
         drawn.subtract((Counter(deleted) & total[name]).elements())
@@ -72,17 +88,38 @@ def draw_change(circuit: Circuit, total: dict[str, Counter], draw: Any) -> dict[
         total[name] = +total[name]
         changes = [(row, weight) for row, weight in drawn.items() if weight]
         if changes:
-            tables[name] = table(SCHEMAS[name], changes)
+            tables[name] = table(schema, changes)
     return tables
 
 
 @settings(LAW, max_examples=200)
-@given(st.sampled_from(LOOPS + OTHERS), st.data())
-def test_deltas_and_state_equal_those_without_a_loop(rules: str, data: st.DataObject) -> None:
-    with_loop, without = circuit_of(rules, loop=True), circuit_of(rules, loop=False)
-    total = {name: Counter() for name in SCHEMAS}
+@given(st.sampled_from(LOOPS + OTHERS), st.sampled_from(OFFSETS), st.data())
+def test_deltas_and_state_equal_those_without_a_loop(
+    rules: str, offset: int, data: st.DataObject
+) -> None:
+    check_law(rules, SCHEMAS, row_strategies(offset, 2**63 - 1), data)
+
+
+@settings(LAW, max_examples=60)
+@given(st.sampled_from(LOOPS), st.sampled_from(UINT64_OFFSETS), st.data())
+def test_deltas_and_state_of_unsigned_numbers_equal_those_without_a_loop(
+    rules: str, offset: int, data: st.DataObject
+) -> None:
+    check_law(rules, UINT64_SCHEMAS, row_strategies(offset, 2**64 - 2), data)
+
+
+def check_law(
+    rules: str,
+    schemas: Mapping[str, pa.Schema],
+    row: Mapping[str, st.SearchStrategy[Any]],
+    data: st.DataObject,
+) -> None:
+    with_loop = circuit_of(rules, loop=True, schemas=schemas)
+    without = circuit_of(rules, loop=False, schemas=schemas)
+    inputs = {name: schemas[name] for name in with_loop.inputs}
+    total = {name: Counter() for name in inputs}
     for _ in range(3):
-        tables = draw_change(with_loop, total, data.draw)
+        tables = draw_change(inputs, row, total, data.draw)
         expected = {head: rows(delta) for head, delta in without.step(tables).items()}
         with pytest.MonkeyPatch.context() as patch:
             if data.draw(st.booleans()):
