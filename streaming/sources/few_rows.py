@@ -18,8 +18,6 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from streaming.sources.change_feeds.sql_expressions import quote_name
-
 __all__ = ["collect_few_rows"]
 
 _NESTED = ArrayType, MapType, StructType, VariantType
@@ -28,8 +26,8 @@ _NESTED = ArrayType, MapType, StructType, VariantType
 def collect_few_rows(frame: DataFrame, max_rows: int, max_row_bytes: int) -> pa.Table | None:
     """Collect a frame; None if it has more than ``max_rows`` rows or a larger row.
 
-    Executors replace the values of larger rows by NULL, so the driver receives little data also if
-    the rows are large.
+    Executors replace all values of a row of more than ``max_row_bytes`` by NULL, so the driver
+    receives little data.
 
     Args:
         frame: The frame; its caller limits the rows that are computed.
@@ -37,22 +35,26 @@ def collect_few_rows(frame: DataFrame, max_rows: int, max_row_bytes: int) -> pa.
         max_row_bytes: The greatest size of the texts, binaries and nested values of a row, the
             latter as texts.
     """
-    sizes = [
-        F.coalesce(_size_of(field.dataType, F.col(quote_name(field.name))), F.lit(0))
-        for field in frame.schema.fields
+    sized = [
+        (str(number), field.dataType)
+        for number, field in enumerate(frame.schema.fields)
         if isinstance(field.dataType, (StringType, BinaryType, *_NESTED))
     ]
-    if not sizes:
+    if not sized:
         table = frame.toArrow()
         return table if table.num_rows <= max_rows else None
+    names = frame.schema.names
+    numbers = [str(number) for number in range(len(names))]
+    numbered = frame.toDF(*numbers)  # two columns may have one name, or differ only in case
+    sizes = [F.coalesce(_size_of(type, F.col(number)), F.lit(0)) for number, type in sized]
     is_large = functools.reduce(operator.add, sizes) > max_row_bytes
-    columns = [
-        F.when(~is_large, F.col(quote_name(name))).alias(name) for name in frame.schema.names
-    ]
-    table = frame.select(*columns, is_large).toArrow()
-    if table.num_rows > max_rows or True in table.column(len(columns)).to_pylist():
+    columns = [F.when(~is_large, F.col(number)).alias(number) for number in numbers]
+    table = numbered.select(*columns, is_large).toArrow()
+    if table.num_rows > max_rows:
         return None
-    return table.remove_column(len(columns))
+    if True in table.column(len(names)).to_pylist():
+        return None
+    return table.remove_column(len(names)).rename_columns(names)
 
 
 def _size_of(type: DataType, column: Column) -> Column:

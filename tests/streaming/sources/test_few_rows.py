@@ -16,24 +16,41 @@ TYPES = {
     "list": pa.list_(pa.int64()),
     "map": pa.map_(pa.string(), pa.string()),
 }
-LARGE = {"text": "é" * 75, "binary": b"x" * 150, "list": [11] * 50, "map": [("k", "v" * 150)]}
+LARGE = {
+    "text": {"text": "é" * 75},
+    "binary": {"binary": b"x" * 150},
+    "list": {"list": [11] * 50},
+    "map": {"map": [("k", "v" * 150)]},
+    "several": {"text": "é" * 25, "binary": b"x" * 50, "map": [("k", "v" * 50)]},
+    "several of a row without text": {"text": None, "binary": b"x" * 75, "map": [("k", "v" * 75)]},
+}
 
 
 @pytest.mark.spark
 def test_the_rows_are_collected_if_none_is_large(spark):
-    rows = pa.Table.from_pylist([SMALL, dict.fromkeys(TYPES)], pa.schema(TYPES))
-    frame = spark.createDataFrame(rows)
-    assert collect_few_rows(frame, 2, 150) == frame.toArrow()
-    assert collect_few_rows(frame, 1, 150) is None
+    small = [SMALL, {**SMALL, "text": None}, dict.fromkeys(TYPES)]
+    frame = spark.createDataFrame(pa.Table.from_pylist(small, pa.schema(TYPES)))
+    assert collect_few_rows(frame, 3, 150) == frame.toArrow()
+    assert collect_few_rows(frame, 2, 150) is None
     numbers = spark.range(2)
     assert collect_few_rows(numbers, 2, 1) == numbers.toArrow()
     assert collect_few_rows(numbers, 1, 1) is None
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("column", LARGE)
-def test_a_large_value_does_not_reach_the_driver(spark, column, monkeypatch):
-    rows = pa.Table.from_pylist([SMALL, {**SMALL, column: LARGE[column]}], pa.schema(TYPES))
+@pytest.mark.parametrize("names", [("a", "a"), ("a", "A")])
+def test_columns_with_the_same_name_are_collected(spark, names):
+    frame = spark.createDataFrame([("x", "y")], "b string, c string").toDF(*names)
+    table = collect_few_rows(frame, 1, 2)
+    assert table.column_names == [*names]
+    assert [column.to_pylist() for column in table.columns] == [["x"], ["y"]]
+    assert collect_few_rows(frame, 1, 1) is None
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("values", LARGE.values(), ids=LARGE)
+def test_a_large_row_does_not_reach_the_driver(spark, values, monkeypatch):
+    rows = pa.Table.from_pylist([SMALL, {**SMALL, **values}], pa.schema(TYPES))
     frame = spark.createDataFrame(rows)
     collected, collect = [], type(frame).toArrow
 
@@ -43,6 +60,7 @@ def test_a_large_value_does_not_reach_the_driver(spark, column, monkeypatch):
 
     monkeypatch.setattr(type(frame), "toArrow", collect_recorded)
     assert collect_few_rows(frame, 2, 140) is None
-    ((small, large),) = (table.to_pylist() for table in collected)
+    (table,) = collected
+    small, large = table.rename_columns([*TYPES, "is large"]).to_pylist()
     assert small["text"] == SMALL["text"]
-    assert [large[name] for name in TYPES] == [None] * len(TYPES)
+    assert large == {**dict.fromkeys(TYPES), "is large": True}
