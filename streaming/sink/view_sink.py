@@ -94,7 +94,7 @@ from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_policy
 from streaming.sources.envelope import Changes
-from streaming.sources.few_rows import collect_few_rows
+from streaming.sources.few_rows import Refusal, collect_few_rows
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
 from streaming.state.mapped.memory_limit import parse_memory_limit
 from streaming.state.program_change import ChangeOptions
@@ -109,6 +109,9 @@ __all__ = ["ViewSink"]
 # The greatest size of a micro-batch that the driver reads because it has few rows; no row may have
 # more than its share.
 MAX_FEW_BYTES: Final = 1 << 24
+# After a micro-batch of few rows with a large one, this many go to executors unread, because the
+# time of reading rows that are refused is lost.
+BATCHES_WITHOUT_FEW: Final = 100
 LOAD_POLL_INTERVAL_S: Final = 0.05  # how often a reader checks whether the state is loaded
 
 log = logging.getLogger(__name__)
@@ -261,6 +264,7 @@ class ViewSink:
         self._last: Published | None = None
         # The rows of the last micro-batch; None before the first one.
         self._last_rows: int | None = None
+        self._batches_without_few = 0  # how many of the next ones are not read as few rows
         self._observers: list[SinkObserver] = []
         self._observers_lock = Lock()  # the other lock is held during a micro-batch
         self._recorder = MetricsRecorder(self._versions, StateNames(self._circuit.graph))
@@ -706,8 +710,12 @@ class ViewSink:
         """Read a micro-batch that probably has few rows, as the one before.
 
         Returns:
-            None if the rows are many, or one is so large that many of them would fill the memory.
+            None if the rows are many, or one is so large that many of them would fill the memory,
+            or the one before was large, or the engine never reads rows for this reason.
         """
+        if self._batches_without_few > 0:
+            self._batches_without_few -= 1
+            return None
         most = self._engine.max_few_rows(self._output_modes())
         if (
             not most
@@ -719,7 +727,10 @@ class ViewSink:
         with watch.phase("read", "rows of the micro-batch"):
             self._check_order_columns(df)
             frame = self._feed_reader().select(df.limit(most + 1))
-            return collect_few_rows(frame, most, MAX_FEW_BYTES // most)
+            few_rows = collect_few_rows(frame, most, MAX_FEW_BYTES // most)
+        if few_rows is Refusal.LARGE:
+            self._batches_without_few = BATCHES_WITHOUT_FEW
+        return None if isinstance(few_rows, Refusal) else few_rows
 
     def _apply_unread(
         self,

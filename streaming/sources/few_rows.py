@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from enum import Enum, auto
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -18,13 +19,25 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-__all__ = ["collect_few_rows"]
+__all__ = ["Refusal", "collect_few_rows"]
 
 _NESTED = ArrayType, MapType, StructType, VariantType
 
 
-def collect_few_rows(frame: DataFrame, max_rows: int, max_row_bytes: int) -> pa.Table | None:
-    """Collect a frame; None if it has more than ``max_rows`` rows or a larger row.
+class Refusal(Enum):
+    """Why a frame was not collected.
+
+    Attributes:
+        MANY: It has too many rows.
+        LARGE: It has few rows, but a large one.
+    """
+
+    MANY = auto()
+    LARGE = auto()
+
+
+def collect_few_rows(frame: DataFrame, max_rows: int, max_row_bytes: int) -> pa.Table | Refusal:
+    """Collect a frame, unless it has more than ``max_rows`` rows or a larger row.
 
     Executors replace all values of a row of more than ``max_row_bytes`` by NULL, so the driver
     receives little data.
@@ -42,7 +55,7 @@ def collect_few_rows(frame: DataFrame, max_rows: int, max_row_bytes: int) -> pa.
     ]
     if not sized:
         table = frame.toArrow()
-        return table if table.num_rows <= max_rows else None
+        return table if table.num_rows <= max_rows else Refusal.MANY
     names = frame.schema.names
     numbers = [str(number) for number in range(len(names))]
     numbered = frame.toDF(*numbers)  # two columns may have one name, or differ only in case
@@ -51,9 +64,9 @@ def collect_few_rows(frame: DataFrame, max_rows: int, max_row_bytes: int) -> pa.
     columns = [F.when(~is_large, F.col(number)).alias(number) for number in numbers]
     table = numbered.select(*columns, is_large).toArrow()
     if table.num_rows > max_rows:
-        return None
+        return Refusal.MANY
     if True in table.column(len(names)).to_pylist():
-        return None
+        return Refusal.LARGE
     return table.remove_column(len(names)).rename_columns(names)
 
 

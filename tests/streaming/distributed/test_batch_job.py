@@ -56,7 +56,9 @@ from streaming.distributed.planning import grid_planning, load_balance
 from streaming.distributed.planning.grid_planning import stage_grid
 from streaming.distributed.rescaling import rescale_state
 from streaming.distributed.task_errors import format_error
+from streaming.sink import view_sink
 from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
+from streaming.sources.few_rows import Refusal
 from streaming.state.local_files import LocalFiles
 from streaming.state.open_files import open_files
 from streaming.state.version_summary import StoredTable
@@ -594,6 +596,37 @@ def test_the_driver_reads_a_micro_batch_if_it_and_the_one_before_have_few_rows(s
             sink(LimitedFrame(cluster.frame(table)), number)
             assert sink.metrics[-1].replayed
         sink.close()
+
+
+def test_after_a_large_row_the_driver_does_not_try_to_read_the_next_micro_batches(tmp_path):
+    cluster, sink, limits = LocalCluster(), distributed(tmp_path), []
+    with (
+        patch.object(view_sink, "collect_few_rows", return_value=Refusal.LARGE),
+        patch.object(view_sink, "BATCHES_WITHOUT_FEW", 2),
+    ):
+        for number, table in enumerate(graph_batches(6, "large")):
+            frame = LimitedFrame(cluster.frame(table))
+            sink(frame, number)
+            limits.append(len(frame.limits))
+    assert limits == [0, 1, 0, 0, 1, 0]
+    sink.close()
+
+
+@pytest.mark.spark
+def test_executors_read_a_micro_batch_of_few_rows_with_a_large_one(spark, tmp_path):
+    schema = {"r": pa.schema([("k", pa.int64()), ("s", pa.string())])}
+    views = "CREATE VIEW v AS SELECT s, count(*) AS n FROM r GROUP BY s"
+    embedded = ViewSink(compile_sql(views, schema))
+    sink = ViewSink(compile_sql(views, schema), state_dir=tmp_path, mode="distributed", cells=2)
+    for number, text in enumerate(("a", "b" * 40 * 1024)):
+        frame = spark.createDataFrame([(number, text)], "k long, s string")
+        embedded(frame, number)
+        with patch.object(batch_job, "SourceTask", wraps=batch_job.SourceTask) as source_task:
+            sink(frame, number)
+        assert source_task.call_count == 1
+        assert outputs(sink) == outputs(embedded)
+        assert sink.metrics[-1].cell_steps > 0
+    sink.close()
 
 
 def test_a_replay_with_other_rows_is_refused_without_reading_them_in_the_driver(tmp_path):

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from streaming.sources.few_rows import collect_few_rows
+from streaming.sources.few_rows import Refusal, collect_few_rows
 
 SMALL = {"a.b": 1, "text": "é" * 50, "binary": b"x" * 9, "list": [1, 2], "map": [("k", "v")]}
 TYPES = {
@@ -31,10 +31,10 @@ def test_the_rows_are_collected_if_none_is_large(spark):
     small = [SMALL, {**SMALL, "text": None}, dict.fromkeys(TYPES)]
     frame = spark.createDataFrame(pa.Table.from_pylist(small, pa.schema(TYPES)))
     assert collect_few_rows(frame, 3, 150) == frame.toArrow()
-    assert collect_few_rows(frame, 2, 150) is None
+    assert collect_few_rows(frame, 2, 150) is Refusal.MANY
     numbers = spark.range(2)
     assert collect_few_rows(numbers, 2, 1) == numbers.toArrow()
-    assert collect_few_rows(numbers, 1, 1) is None
+    assert collect_few_rows(numbers, 1, 1) is Refusal.MANY
 
 
 @pytest.mark.spark
@@ -44,7 +44,7 @@ def test_columns_with_the_same_name_are_collected(spark, names):
     table = collect_few_rows(frame, 1, 2)
     assert table.column_names == [*names]
     assert [column.to_pylist() for column in table.columns] == [["x"], ["y"]]
-    assert collect_few_rows(frame, 1, 1) is None
+    assert collect_few_rows(frame, 1, 1) is Refusal.LARGE
 
 
 @pytest.mark.spark
@@ -59,7 +59,7 @@ def test_a_large_row_does_not_reach_the_driver(spark, values, monkeypatch):
         return collected[-1]
 
     monkeypatch.setattr(type(frame), "toArrow", collect_recorded)
-    assert collect_few_rows(frame, 2, 140) is None
+    assert collect_few_rows(frame, 2, 140) is Refusal.LARGE
     (table,) = collected
     small, large = table.rename_columns([*TYPES, "is large"]).to_pylist()
     assert small["text"] == SMALL["text"]
