@@ -412,11 +412,25 @@ class _Failure:
 
     @staticmethod
     def of(error: Exception, place: str, **others: Any) -> _Failure:
-        """Return the failure of a statement; the cause is left out if its text has secrets."""
-        text = " ".join(str(error).split())
-        reason = redact(text)
-        cause = error if reason == text else None
+        """Return the failure of a statement; no cause if a traceback of it may show secrets."""
+        reason = redact(" ".join(str(error).split()))
+        cause = error if all(text == redact(text) for text in _texts_of(error)) else None
         return _Failure(cause, place, f"{type(error).__name__}: {reason}", **others)
+
+
+def _texts_of(error: BaseException) -> Iterator[str]:
+    """Yield the texts and notes of an error and of all errors that its traceback may show."""
+    pending, seen = [error], set[int]()
+    while pending:
+        shown = pending.pop()
+        if id(shown) not in seen:
+            seen.add(id(shown))
+            yield str(shown)
+            yield from map(str, getattr(shown, "__notes__", ()))
+            chained = shown.__cause__, shown.__context__
+            pending += [other for other in chained if other is not None]
+            if isinstance(shown, BaseExceptionGroup):
+                pending += shown.exceptions
 
 
 def _retry_fields(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 import sqlite3
@@ -283,6 +284,33 @@ def test_a_password_in_the_error_of_a_statement_is_not_in_the_traceback(tmp_path
     assert PASSWORD not in "".join(traceback.format_exception(raised.value))
     # Without a secret, the traceback has the error of the driver.
     assert isinstance(raised.value.__cause__, sqlite3.Error) == (not secret)
+
+
+@pytest.mark.parametrize("place", ["cause", "context", "note", "group", ""])
+def test_a_password_in_an_error_below_that_of_a_statement_is_not_in_the_traceback(place):
+    class FailingConnection(sqlite3.Connection):
+        """A connection whose statements fail with an error that refers to others."""
+
+        def cursor(self):
+            secret = ValueError(f"host=db password={PASSWORD}")
+            error = RuntimeError("no")
+            if place == "note":
+                error.add_note(str(secret))
+            elif place == "group":
+                error.__cause__ = ExceptionGroup("several", [secret])
+            elif place == "context":
+                error.__context__ = secret
+            elif place == "cause":
+                error.__cause__ = TypeError("no")
+                error.__cause__.__cause__ = secret
+            raise error
+
+    connect = functools.partial(sqlite3.connect, ":memory:", factory=FailingConnection)
+    target = SqlTarget(connect, "t", retry=AT_ONCE)
+    with pytest.raises(TargetError, match="RuntimeError: no") as raised:
+        target.write(ViewDelta("v", 0, ROW_1))
+    assert PASSWORD not in "".join(traceback.format_exception(raised.value))
+    assert isinstance(raised.value.__cause__, RuntimeError) == (not place)
 
 
 def test_a_password_is_neither_in_the_state_nor_in_explain(tmp_path, caplog):
