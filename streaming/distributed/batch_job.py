@@ -302,8 +302,9 @@ def _read_result(packets: Packets, reports: list[Report], plan: JobPlan) -> JobR
         result.tables[view] = plan.views[view].stored(plan.files, of_view, rows[view])
     for packet in packets[Kind.STAGE]:
         result.driver_rows.setdefault(int(packet.name), []).append(read_table(packet.content))
-    for packet in packets[Kind.DEAD_LETTERS]:
-        result.dead_letters += DeadLetters(read_table(packet.content))
+    if letters := packets[Kind.DEAD_LETTERS]:
+        tables = [read_table(packet.content) for packet in letters]
+        result.dead_letters = DeadLetters(pa.concat_tables(tables))
     # 0 for an input without rows: a replay is not compared if there are no checksums.
     digests = Counter(dict.fromkeys(plan.source.spec.schemas, 0))
     for report in reports:
