@@ -123,14 +123,16 @@ def as_json(fields: Mapping[str, Any]) -> str:
 def copy_missing_tables(result: Result, earlier: Result) -> None:
     """Copy the tables of an earlier result that this one lacks, and record their origin.
 
-    >>> old = Result("peers", "", {"BULK": [{"n": 1}], "LIVE": [{"n": 2}]}, {"commit": "a1"})
+    >>> machine = {"command": "run", "commit": "a1", "date": "2026-11-22", "processor": "EPYC"}
+    >>> old = Result("peers", "", {"BULK": [{"n": 1}], "LIVE": [{"n": 2}]}, machine)
     >>> new = Result("peers", "", {"BULK": [{"n": 3}]}, {"commit": "b2"})
     >>> copy_missing_tables(new, old)
     >>> new.tables, new.machine["LIVE by"]
-    ({'BULK': [{'n': 3}], 'LIVE': [{'n': 2}]}, 'None, commit a1, None')
+    ({'BULK': [{'n': 3}], 'LIVE': [{'n': 2}]}, 'run, commit a1, 2026-11-22, EPYC')
     """
     machine = earlier.machine
     origin = f"{machine.get('command')}, commit {machine.get('commit')}, {machine.get('date')}"
+    origin += f", {machine['processor']}" if machine.get("processor") else ""
     for name, rows in earlier.tables.items():
         if name not in result.tables:
             result.tables[name] = rows

@@ -137,7 +137,12 @@ def page_tables(results: Mapping[str, Result]) -> str:
             for chart in charts_with_data(results):
                 if chart.result == name and chart.on_page:
                     lines += [_picture(chart, "pictures/benchmarks"), ""]
-            lines += [_captioned_table(selection, results) for selection in selections]
+            lines += [
+                _captioned_table(selection, results, _other_machine(selection.table, results[name]))
+                for selection in selections
+            ]
+            if all(_other_machine(selection.table, results[name]) for selection in selections):
+                del shown[name]
     return "\n".join([*lines, *_machines(shown)])
 
 
@@ -187,8 +192,24 @@ def with_tables(page: str, tables: str, name: str = "README.md") -> str:
     return f"{above}{BEGIN}\n{tables}\n{END}{below}"
 
 
-def _captioned_table(selection: Selection, results: Mapping[str, Result]) -> str:
-    return f"{selection.caption}:\n\n{_table(selection.rows(results))}"
+def _captioned_table(
+    selection: Selection, results: Mapping[str, Result], addition: str = ""
+) -> str:
+    return f"{selection.caption}{addition}:\n\n{_table(selection.rows(results))}"
+
+
+def _other_machine(table: str, result: Result) -> str:
+    """Name the machine and the day of a table, if another processor ran it than the others.
+
+    >>> machine = {"processor": "Xeon", "LIVE by": "python -m a, commit b1, 2026-11-22, EPYC"}
+    >>> _other_machine("LIVE", Result("peers", "", {}, machine))
+    ' (measured on EPYC; 2026-11-22)'
+    """
+    _, _, run = _origins(result.machine).get(table, "").rpartition(", commit ")
+    match run.split(", ", 2):
+        case [_, date, processor] if processor != result.machine.get("processor"):
+            return f" (measured on {processor}; {date[:10]})"
+    return ""
 
 
 def _section(name: str, result: Result, results: Mapping[str, Result], usual_versions: str) -> str:
@@ -278,8 +299,8 @@ def _typed(command: str) -> str:
 def _origins(machine: Mapping[str, Cell]) -> dict[str, str]:
     """Return the run of each table that was copied from another one.
 
-    >>> _origins({"BULK by": "python -m a, commit b1, 2026-11-22", "cores": 2})
-    {'BULK': 'python -m a, commit b1, 2026-11-22'}
+    >>> _origins({"BULK by": "python -m a, commit b1, 2026-11-22, EPYC", "cores": 2})
+    {'BULK': 'python -m a, commit b1, 2026-11-22, EPYC'}
     """
     return {
         name.removesuffix(" by"): format_cell(origin).replace("…/", "")

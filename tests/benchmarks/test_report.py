@@ -230,8 +230,9 @@ def test_a_table_of_another_run_has_the_command_of_that_run(
     machine: dict[str, Cell] = {
         "command": "python -m benchmarks.race --part hills --json '…/race.json'",
         "commit": "b2",
+        "processor": "Xeon",
         "run seconds": 0,
-        "Times by": "python -m benchmarks.race --graph '…/hub.parquet', commit a1, 2026-11-21",
+        "Times by": "python -m benchmarks.race --graph '…/hub.parquet', commit a1, 2026-11-21, A",
     }
     result = Result("race", "Claim", {"Times": [{"n": 1}], "Hills": [{"n": 2}]}, machine)
     tables = tuple(Selection("race", name, name, ("n",)) for name in ("Times", "Hills"))
@@ -241,10 +242,35 @@ def test_a_table_of_another_run_has_the_command_of_that_run(
     times, hills = report.comparison_tables({"race": result}).split("Hills:")
 
     assert (
-        "`python -m benchmarks.race --graph hub.parquet`\n<sub>race.json: commit a1, 2026" in times
+        "`python -m benchmarks.race --graph hub.parquet`\n<sub>race.json: commit a1, 2026-11-21, "
+        "A; last run of the file: commit b2, Xeon." in times
     )
     assert "`python -m benchmarks.race --part hills --json race.json`\n" in hills
     assert "ran 0 s" not in hills and "…" not in times + hills
+
+
+def test_a_page_says_which_tables_another_processor_has_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine: dict[str, Cell] = {
+        "date": "2026-11-23",
+        "processor": "Xeon",
+        "Times by": "python -m benchmarks.race, commit a1, 2026-11-21 10:00 UTC, EPYC",
+        "Hills by": "python -m benchmarks.race, commit a2, 2026-11-22 10:00 UTC, Xeon",
+        "Falls by": "python -m benchmarks.race, commit a3, 2026-11-22 10:00 UTC",
+    }
+    names = ("Times", "Hills", "Falls", "Turns")
+    result = Result("race", "Claim", {name: [{"n": 1}] for name in names}, machine)
+    selections = [Selection("race", name, name, ("n",)) for name in names]
+    monkeypatch.setitem(report.SECTIONS, "race", "A race")
+    monkeypatch.setattr(report, "PAGE_TABLES", selections)
+    page = report.page_tables({"race": result})
+    assert "Times (measured on EPYC; 2026-11-21):\n" in page
+    assert all(f"\n{name}:\n" in page for name in names[1:])
+    assert page.endswith("<sub>Measured on Xeon; 2026-11-23.</sub>\n")
+
+    monkeypatch.setattr(report, "PAGE_TABLES", selections[:1])
+    assert "<sub>" not in report.page_tables({"race": result})
 
 
 def test_each_headline_of_the_readme_is_one_row(results: dict[str, Result]) -> None:
