@@ -55,8 +55,9 @@ class Totals:
         missing_deletions: Deletions of rows that do not exist, by input.
         bytes_written: The bytes written to the state directory.
         bytes_added: Those of them that are new rows and values, not merged ones.
-        cell_steps: The steps of cells on executors.
-        open_cells: Those of them that found the circuit of their cell in memory.
+        cell_steps: The steps of cells, in micro-batches that executors read.
+        open_cells: Those of them whose worker had the circuit of the cell in memory, at the version
+            before. The others loaded it.
         dead_letters: The rows that were kept as dead letters.
         dead_letter_files_removed: The old files of dead letters that were removed.
         last: The metrics of the last completed micro-batch.

@@ -144,9 +144,9 @@ def _batch_metrics(totals: Totals) -> Iterator[Metric]:
     yield CounterMetricFamily(f"{PREFIX}_written_bytes", text, totals.bytes_written)
     text = "Bytes of new rows and values in the state directory"
     yield CounterMetricFamily(f"{PREFIX}_added_bytes", text, totals.bytes_added)
-    text = "Steps of cells on executors"
+    text = "Steps of cells in micro-batches that executors read"
     yield CounterMetricFamily(f"{PREFIX}_cell_steps", text, totals.cell_steps)
-    text = "Steps of cells that found the circuit of their cell in memory"
+    text = "Steps of cells whose worker had their circuit in memory, at the version before"
     yield CounterMetricFamily(f"{PREFIX}_open_cells", text, totals.open_cells)
 
 

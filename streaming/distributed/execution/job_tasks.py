@@ -175,7 +175,10 @@ class JobPlan:
 
     @property
     def exchanges_small_rows(self) -> bool:
-        """Return whether no column of an input, a stage or a view has values of any length."""
+        """Return whether all columns of inputs, stages and views have values of at most 16 bytes.
+
+        `has_small_columns` checks the columns of the stream.
+        """
         types = itertools.chain(
             (type for schema in self.source.spec.schemas.values() for type in schema.types),
             (type for output in self.views.values() for type in output.schema.arrow.types),
