@@ -49,7 +49,7 @@ from dbsp_wcoj.kernels.values.linear_aggregate import (
 )
 from dbsp_wcoj.kernels.values.running_best import change_improvements
 from dbsp_wcoj.storage.group_lookup import group_slots
-from dbsp_wcoj.storage.grouped_rows import GroupedRows
+from dbsp_wcoj.storage.grouped_rows import GroupedPairs
 from dbsp_wcoj.storage.key_runs import KeyRunBuilder
 from dbsp_wcoj.storage.least_values import LeastValues
 from dbsp_wcoj.storage.list_bitmaps import build_list_bitmaps
@@ -135,7 +135,7 @@ def _warm_up_joins() -> None:
     bounds = np.ones(1, np.uint64)
     ParallelSort(list(columns), weights, bounds, lowest=[0, 0], bits=[5, 5]).sort()
     sort_dense_pairs(np.zeros(4, np.int64), np.zeros(4, np.int64))
-    GroupedRows.of(np.zeros(4, np.int64), np.zeros(4, np.int64))
+    GroupedPairs.of(np.zeros(4, np.int64), np.zeros(4, np.int64))
     write_in_parts(columns, weights, np.zeros(run_words(2, len(weights)), np.int64), parts=2)
 
 

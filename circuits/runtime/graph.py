@@ -81,7 +81,7 @@ from dbsp_wcoj.generic_join import relation_to_zset
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.observer import OBSERVERS, observed
 from dbsp_wcoj.planning.formula_candidates import parse_formula
-from dbsp_wcoj.storage.grouped_rows import GroupedRows
+from dbsp_wcoj.storage.grouped_rows import GroupedPairs
 from dbsp_wcoj.storage.pair_sort import MIN_PAIRS
 from dbsp_wcoj.storage.relations import RelationsStep
 from dbsp_wcoj.storage.trace import Staged, TraceStep
@@ -1207,7 +1207,7 @@ class _GraphStepExecution:
         is_first = self._context.first and all(trace.is_empty for trace in traces)
         if not is_first or not rows.has_unit_weights or len(rows) < MIN_PAIRS:
             return False
-        grouped = GroupedRows.of(*rows.columns)
+        grouped = GroupedPairs.of(*rows.columns)
         if grouped is None:
             return False
         self._shared.add_deferred(node.name, grouped)

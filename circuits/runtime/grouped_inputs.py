@@ -9,10 +9,14 @@ Its joins read the targets of a source as a whole, so the first step only groups
 source (`dbsp_wcoj.storage.grouped_rows`). The filter reads the rows of the table in slices
 (`circuits.runtime.linear_stage`). The edges are sorted when a later step changes or reads them.
 
-Conditions: the state is empty; all rows are insertions of weight 1; the input has two columns. All
-joins that read it are joins of the recursion with one recursive relation, and their other variables
-do not depend on the second column. All other operators that read the input are filters: a
-projection or an aggregate is faster on sorted rows, and a copy of all rows would be sorted anyway.
+Conditions of the circuit: no state is bounded; the input has two columns. All joins that read it
+are joins of the recursion with one recursive relation, and their other variables do not depend on
+the second column. All other operators that read the input are filters: a projection or an aggregate
+is faster on sorted rows, and a union, which copies all rows, would sort them anyway.
+
+Conditions of the step: the state is empty; there are at least `MIN_PAIRS` rows
+(`dbsp_wcoj.storage.pair_sort`), all of them insertions of weight 1; and the first values are dense
+(`dbsp_wcoj.storage.grouped_rows.GroupedPairs.of`).
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ def find_grouped_inputs(nodes: Sequence[Node], published: Collection[int]) -> fr
         published: The positions of the views.
 
     Complexity:
-        O(nodes).
+        O(nodes · longest chain of filters and projections).
     """
     readers: list[list[int]] = [[] for _ in nodes]
     for position, node in enumerate(nodes):

@@ -8,11 +8,10 @@ them a list of runs (immutable sorted pieces). The state consists of::
     once                          steps, watermarks of the inputs, and the plans of the joins
 
     StateStep   the change by one step: a run per changed arrangement, new values per dictionary
-    State       the whole state, from which a circuit resumes (`load_state`)
+    State       the whole state, from which a circuit resumes (`load_state`, `replace_state`)
 
 A store that appends the contents of every `StateStep` has the whole state; it may merge runs at any
-time.
-The cost of writing a step is proportional to its delta. Loading uses the runs in place, in
+time. The cost of writing a step is proportional to its delta. Loading uses the runs in place, in
 memory-mapped files, without sorting or merging. It builds only the hash tables of the dictionaries,
 and arrangements that were not stored, which another delta formula may need.
 
@@ -222,7 +221,8 @@ def replace_state(graph: Graph, state: State, codecs: Codecs) -> Callable[[], Gr
     graph. It does not check anything: if it fails, the state of the old graph is undefined.
 
     Args:
-        graph: The graph. The operators have no codes that they got when they were built.
+        graph: The graph. The operators contain no codes of constants: these would be codes of the
+            dictionaries before the load (`circuits.state.current_state.CurrentState`).
         state: The new state.
         codecs: The result of `load_codecs`, which is used up.
 
@@ -276,6 +276,8 @@ def find_different_parts(
     graph: Graph, traces: Collection[str], dictionaries: Collection[str]
 ) -> set[str]:
     """Return the traces and row ids that only one of a graph and a stored state has.
+
+    Row ids that only the graph has are empty, so they are left out.
 
     Args:
         graph: The graph.

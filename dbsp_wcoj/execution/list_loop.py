@@ -7,8 +7,9 @@ after iteration in one call, on rows that are packed into keys::
     closure(x, z) :- added(x, y), edge(y, z)
     same_generation(x, y) :- edge(a, x), added(a, b), edge(b, y)
 
-It is for few rows: an iteration of thousands of rows takes less time than the interpreter needs to
-begin one. Iterations with more than `MAX_DERIVATIONS` derivations are left to the caller.
+It is for few rows: outside of the loop, an iteration of a few thousand rows takes about 300 us,
+mostly for planning and Python. Iterations with more than `MAX_DERIVATIONS` derivations are left to
+the caller.
 """
 
 from __future__ import annotations
@@ -237,7 +238,10 @@ class ListLoop:
         max_iterations: int,
         max_derivations: int = MAX_INT64,
     ) -> Iterator[ListIterations]:
-        """Run iterations until none adds a key, or one has too many derivations.
+        """Run iterations until none adds a key, or a limit is reached.
+
+        An iteration with more than `MAX_DERIVATIONS` derivations is not run, nor one that exceeds
+        ``max_derivations`` or might lead to more than `MAX_KNOWN_KEYS` known keys.
 
         Args:
             keys: The keys of the rows that the last iteration has added, at least one.

@@ -99,7 +99,7 @@ class SmallSteps:
             return None
         is_deleting = delta.weight_array.item(0) < 0
         if is_deleting is not arena.is_deleting:
-            arena.turn(trace.version, is_deleting=is_deleting)
+            arena.change_sign(trace.version, is_deleting=is_deleting)
         # If an interrupt follows the kernel, it stays True: the result of the step is then lost.
         relations.has_unfinished_commit = True
         status, total, joins = small_step(address, delta.row_array, delta.weight_array)

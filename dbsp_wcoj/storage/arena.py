@@ -37,7 +37,7 @@ MIN_BUFFER_WORDS: Final = 1 << 14
 LARGE_STEPS_PER_BUFFER: Final = 4
 # Tails become ordinary runs when deletions follow at least so many steps of insertions, or
 # insertions as many of deletions.
-MIN_STEPS_BEFORE_TURN: Final = 16
+MIN_STEPS_OF_ONE_SIGN: Final = 16
 
 ColumnOrder = tuple[int, ...]
 
@@ -48,7 +48,7 @@ class Arena:
     Attributes:
         address: The address of the words that describe the arena to the kernels.
         orders: The column orders, in the order of those words.
-        is_deleting: Whether the last step deleted its first row, as `turn` was told.
+        is_deleting: Whether the first row of the last small step was deleted.
     """
 
     __slots__ = (
@@ -80,13 +80,14 @@ class Arena:
         self._buffer: Int64Array = np.empty(0, np.int64)
         self._buffer_address = 0
         self.is_deleting = False
+        # The number of the step with which `is_deleting` changed last.
         self._first_step = 0
 
-    def turn(self, step: int, *, is_deleting: bool) -> None:
-        """Note that steps delete rows from here on, or insert rows from here on.
+    def change_sign(self, step: int, *, is_deleting: bool) -> None:
+        """Note that small steps delete rows from here on, or insert them.
 
-        After many steps of the other kind, their tails become ordinary runs, so that each run has
-        one weight (`dbsp_wcoj.storage.spine`).
+        If at least `MIN_STEPS_OF_ONE_SIGN` steps have passed since the last change, the tails
+        become ordinary runs, so that each run has one weight (`dbsp_wcoj.storage.spine`).
 
         Args:
             step: The number of the step that follows.
@@ -94,7 +95,7 @@ class Arena:
         """
         self.is_deleting = is_deleting
         steps, self._first_step = step - self._first_step, step
-        if steps >= MIN_STEPS_BEFORE_TURN:
+        if steps >= MIN_STEPS_OF_ONE_SIGN:
             for spine in self._spines:
                 spine.close_tail()
 

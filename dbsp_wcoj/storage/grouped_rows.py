@@ -1,8 +1,9 @@
-"""Grouped rows: the first rows of a large binary relation, which joins look up by the first column.
+"""Grouped rows: the rows that the first step inserts into a large binary relation.
 
-A recursion that follows edges reads, for each source that it reaches, the list of its targets. It
-never searches a list. So the lists need no order, and the rows are only grouped by their first
-value (`dbsp_wcoj.kernels.storage.group_pairs`), which takes a fraction of the time of a sort::
+Joins look them up by the first column: a recursion that follows edges reads, for each source that
+it reaches, the list of its targets. It never searches a list. So the lists need no order, and the
+rows are only grouped by their first value (`dbsp_wcoj.kernels.storage.group_pairs`), which takes a
+fraction of the time of a sort::
 
     rows (4, 5), (1, 6), (1, 5)      grouped   1: 6 5   4: 5        sorted   1: 5 6   4: 5
 
@@ -19,10 +20,10 @@ from dbsp_wcoj.storage.pair_sort import MIN_PAIRS_PER_NUMBER
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.zset import Int64Array, ZSet
 
-__all__ = ["GroupedRows"]
+__all__ = ["GroupedPairs"]
 
 
-class GroupedRows(DeferredRows):
+class GroupedPairs(DeferredRows):
     """Deferred rows of two columns that are grouped by the first one.
 
     Attributes:
@@ -30,7 +31,7 @@ class GroupedRows(DeferredRows):
             times. A reader may find a first value, and read its whole list; nothing else. None as
             soon as the rows have been sorted.
 
-    >>> rows = GroupedRows.of(np.array([4, 1, 1, 1, 1]), np.array([5, 6, 5, 6, 7]))
+    >>> rows = GroupedPairs.of(np.array([4, 1, 1, 1, 1]), np.array([5, 6, 5, 6, 7]))
     >>> rows.grouped.read()[0].tolist()
     [[1, 1, 1, 1, 4], [6, 5, 6, 7, 5]]
     >>> columns, weights = rows.run((0, 1)).read()
@@ -51,12 +52,16 @@ class GroupedRows(DeferredRows):
         return run
 
     @staticmethod
-    def of(first: Int64Array, second: Int64Array) -> GroupedRows | None:
-        """Group rows of weight 1; None if the first values are not dense numbers.
+    def of(first: Int64Array, second: Int64Array) -> GroupedPairs | None:
+        """Group rows of weight 1, if their first values are dense.
 
         Args:
             first: The first values, at least one.
             second: The second values, as many.
+
+        Returns:
+            None if there are fewer than `MIN_PAIRS_PER_NUMBER` rows for each number from the least
+            to the greatest first value.
 
         Complexity:
             O(n + range of the first values).
@@ -71,4 +76,4 @@ class GroupedRows(DeferredRows):
         # The columns of Arrow are read-only, so they are passed by their addresses.
         first_address, second_address = (int(column.ctypes.data) for column in (first, second))
         described = group_pairs(first_address, second_address, len(first), lowest, places, buffer)
-        return GroupedRows(Run(buffer, *described))
+        return GroupedPairs(Run(buffer, *described))

@@ -23,17 +23,17 @@ An overlay is a list of temporary runs after the others (`Spine.push_overlay`). 
 They are never merged with the other runs, and `Spine.pop_overlay` removes them.
 
 A large step may have merged the newest runs and its delta for its joins. The spine then uses this
-sum, also where it would merge later (`dbsp_wcoj.storage.merged_runs`).
+sum, even if it would not yet merge these runs itself (`dbsp_wcoj.storage.merged_runs`).
 
 A spine can load stored runs of any size (`Spine.load`). Loading merges nothing up to
 `MAX_LOADED_RUNS`. Later steps merge these runs, each step opens at most one merge of large runs,
 until the sizes are as above.
 
-If deletions follow insertions, a run with the weight -1 is next to one with the weight 1. Their sum
-would have two weights, and runs of one weight are read and merged faster. So the older run is
-merged with the one before it first, if that has the same weight and the sum is small enough to be
-computed at once: most rows that are deleted are then in one run, and cancel (`Spine.close_tail`
-lets a turn from insertions to deletions begin a new tail).
+After insertions, deletions form a run of weight -1 beside one of weight 1. Their sum would have two
+weights, and such a run is read and merged more slowly. So the spine first merges the run of weight
+1 with its older neighbour, if that has the same weight and the merge is small enough to be done at
+once. Most deleted rows are then in one run, and cancel. For small steps, `Arena.change_sign` closes
+the tail first.
 
 A step says how many rows its lookups search for in the spine (`Spine.append`). If they are no more
 than the rows of its delta, it merges later: runs of up to `MAX_LATE_MERGE_ROWS` rows, and those

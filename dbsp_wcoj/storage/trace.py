@@ -42,7 +42,7 @@ from dbsp_wcoj.kernels.storage.weight_lookup import look_up_weights
 from dbsp_wcoj.storage.arena import MAX_INSERTION_ROWS, Arena
 from dbsp_wcoj.storage.arrangement_build import ArrangementBuild
 from dbsp_wcoj.storage.deferred_rows import DeferredRows
-from dbsp_wcoj.storage.grouped_rows import GroupedRows
+from dbsp_wcoj.storage.grouped_rows import GroupedPairs
 from dbsp_wcoj.storage.merged_runs import MergedRelation, MergedRuns, merge_newest_runs
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine, SpineSnapshot, are_same, snapshot_runs
@@ -722,9 +722,9 @@ class TraceStep(Staged):
     def for_lookups(self) -> TraceStep:
         """Return the step for readers that look up rows by their first column, and do no more.
 
-        They get the grouped run of the rows if there is one (`GroupedRows.grouped`).
+        They get the grouped run of the rows if there is one (`GroupedPairs.grouped`).
         """
-        grouped = self._deferred.grouped if isinstance(self._deferred, GroupedRows) else None
+        grouped = self._deferred.grouped if isinstance(self._deferred, GroupedPairs) else None
         return self if grouped is None else TraceStep(self.trace, None, {(0, 1): grouped})
 
     def forget_delta(self) -> None:

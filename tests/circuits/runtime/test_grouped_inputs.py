@@ -54,7 +54,7 @@ OTHERS = [
 def grouping(least: int = 1) -> Iterator[list[int]]:
     """Group the rows of inputs with at least so many rows; yield how many were grouped."""
     calls: list[int] = []
-    of = grouped_rows.GroupedRows.of
+    of = grouped_rows.GroupedPairs.of
 
     def count(first: Any, second: Any) -> Any:
         calls.append(len(first))
@@ -64,7 +64,7 @@ def grouping(least: int = 1) -> Iterator[list[int]]:
         patch.setattr(encoded_inputs, "MIN_UNSORTED_ROWS", 1)
         patch.setattr(graph_module, "MIN_PAIRS", least)
         patch.setattr(grouped_rows, "MIN_PAIRS_PER_NUMBER", 0)
-        patch.setattr(grouped_rows.GroupedRows, "of", staticmethod(count))
+        patch.setattr(grouped_rows.GroupedPairs, "of", staticmethod(count))
         yield calls
 
 

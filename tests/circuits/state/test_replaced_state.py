@@ -1,4 +1,5 @@
-"""A load that keeps the operators of a circuit: it equals that of a new circuit, without its work.
+"""A circuit that loads a state into its operators equals a new circuit that loads it, and neither
+builds nor plans them again.
 
 A circuit loads versions of the state of two histories in any order, steps between them, and is
 compared with a new circuit that loads the same version.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dbsp_wcoj import Trace, ZSet, generic_join
 from dbsp_wcoj.kernels.storage.group_pairs import group_pairs
 from dbsp_wcoj.storage import grouped_rows
-from dbsp_wcoj.storage.grouped_rows import GroupedRows
+from dbsp_wcoj.storage.grouped_rows import GroupedPairs
 from dbsp_wcoj.storage.trace import TraceStep
 from tests.generators.strategies import LAW
 
@@ -20,10 +20,10 @@ MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 SECONDS = ([0, 1, 2], [-(2**31), 2**31 - 1], [2**31, 5], [MIN_INT64, MAX_INT64])
 
 
-def grouped(pairs: list[tuple[int, int]]) -> GroupedRows:
+def grouped(pairs: list[tuple[int, int]]) -> GroupedPairs:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grouped_rows, "MIN_PAIRS_PER_NUMBER", 0)
-        rows = GroupedRows.of(*np.array(pairs, np.int64).T)
+        rows = GroupedPairs.of(*np.array(pairs, np.int64).T)
     assert rows is not None
     return rows
 
@@ -76,18 +76,18 @@ def test_a_join_that_looks_up_first_values_reads_whole_lists() -> None:
 
 
 def test_first_values_that_are_far_apart_are_not_grouped() -> None:
-    assert GroupedRows.of(np.array([0, 0, 0, 0, 1]), np.arange(5)) is None
-    assert GroupedRows.of(np.array([MIN_INT64, MAX_INT64] * 8), np.arange(16)) is None
+    assert GroupedPairs.of(np.array([0, 0, 0, 0, 1]), np.arange(5)) is None
+    assert GroupedPairs.of(np.array([MIN_INT64, MAX_INT64] * 8), np.arange(16)) is None
 
 
 def test_columns_of_any_form_are_grouped_by_one_compiled_kernel() -> None:
     pairs = np.random.default_rng(0).integers(0, 9, (500, 2))
-    expected = GroupedRows.of(*np.ascontiguousarray(pairs.T))
+    expected = GroupedPairs.of(*np.ascontiguousarray(pairs.T))
     signatures = list(group_pairs.signatures)
     fixed = np.ascontiguousarray(pairs.T)
     fixed.flags.writeable = False
     for columns in (fixed, pairs.T):
-        rows = GroupedRows.of(*columns)
+        rows = GroupedPairs.of(*columns)
         assert expected is not None and rows is not None
         assert np.array_equal(rows.grouped.read()[0], expected.grouped.read()[0])
     assert group_pairs.signatures == signatures
