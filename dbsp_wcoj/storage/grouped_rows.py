@@ -31,12 +31,13 @@ class GroupedPairs(DeferredRows):
             times. A reader may find a first value, and read its whole list; nothing else. None as
             soon as the rows have been sorted.
 
-    >>> rows = GroupedPairs.of(np.array([4, 1, 1, 1, 1]), np.array([5, 6, 5, 6, 7]))
+    >>> first, second = np.array([2, 1, 1, 1, 1, 2, 2, 2]), np.array([5, 6, 5, 6, 7, 9, 8, 7])
+    >>> rows = GroupedPairs.of(first, second)
     >>> rows.grouped.read()[0].tolist()
-    [[1, 1, 1, 1, 4], [6, 5, 6, 7, 5]]
+    [[1, 1, 1, 1, 2, 2, 2, 2], [6, 5, 6, 7, 5, 9, 8, 7]]
     >>> columns, weights = rows.run((0, 1)).read()
     >>> columns.tolist(), weights.tolist()
-    ([[1, 1, 1, 4], [5, 6, 7, 5]], [1, 2, 1, 1])
+    ([[1, 1, 1, 2, 2, 2, 2], [5, 6, 7, 5, 7, 8, 9]], [1, 2, 1, 1, 1, 1, 1])
     """
 
     __slots__ = ("grouped",)
