@@ -709,6 +709,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         Raises:
             SnapshotError: The state does not fit; nothing has changed.
             BusyCircuitError: As `prepare`; nothing has changed.
+            MemoryError: The circuit may be broken until the next load, as after an interrupt.
 
         Complexity:
             O(runs + bytes of the dictionaries). If the joins of the state are planned otherwise

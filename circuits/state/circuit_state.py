@@ -39,6 +39,7 @@ from dbsp_wcoj.storage.trace import ColumnOrder
 from dbsp_wcoj.values.array_memory import PROCESS_MEMORY, ArrayMemory
 from dbsp_wcoj.values.coded_strings import CodedStrings
 from dbsp_wcoj.values.interner import Interner, InternerArrays
+from dbsp_wcoj.zset import MAX_INT64
 
 __all__ = [
     "State",
@@ -87,12 +88,12 @@ class StateStep:
         """Return the runs of an arrangement before the step, oldest first.
 
         Raises:
-            StaleStepError: The step is already committed.
+            StaleStepError: The step is already committed, or another state was loaded.
         """
         if self._graph.steps >= self.steps:
             raise StaleStepError(
-                f"step {self.steps} is committed, so the runs before it no longer exist: read "
-                "them before the commit"
+                f"step {self.steps} is committed, or another state was loaded, so the runs before "
+                "it no longer exist: read them before the commit"
             )
         return self._graph.traces[name].arrange(order).spine.runs
 
@@ -267,6 +268,7 @@ def replace_state(graph: Graph, state: State, codecs: Codecs) -> Callable[[], Gr
         # Another object, as for a graph that is built again.
         loaded = replace(graph, rows=(), seconds=(), drop_limits={})
         _set_counters(loaded, state)
+        graph.steps = MAX_INT64  # its prepared steps can no longer read the runs before them
         return loaded
 
     return replace_all

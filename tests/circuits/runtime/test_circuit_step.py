@@ -9,7 +9,18 @@ import pytest
 from circuits import EvaluationError, SnapshotError, StaleStepError, compile_sql
 from circuits.circuit import Circuit
 from tests.circuits.state.test_snapshot import INPUTS, VIEWS, steps
-from tests.support.state_store import Store, bags, restart
+from tests.support.state_store import Store, bags, restart, step_and_store
+
+
+def test_the_runs_before_a_step_cannot_be_read_after_a_load():
+    circuit, store = compile_sql(VIEWS, INPUTS), Store()
+    first, second = steps(2, seed=4)
+    step_and_store(circuit, store, first)
+    state = circuit.prepare(second).state({})
+    name, orders = next((name, orders) for name, orders in state.orders.items() if orders)
+    circuit.load(store.state())
+    with pytest.raises(StaleStepError, match="another state was loaded"):
+        state.runs_before(name, orders[0])
 
 
 def test_state_of_a_step_is_read_before_its_commit():
