@@ -234,12 +234,15 @@ def test_live_gives_ratios_if_the_speed_of_the_machine_is_known(
     published = replace(next(iter(live.PUBLISHED.values())), rates={100: 1.0}, backfill=5.0)
     monkeypatch.setitem(live.PUBLISHED, TINY.name, published)
 
-    (inserts, _), state, _ = live.measure_graph(
-        TINY, (100,), rows=50, threads=1, seed=0, verdict=Verdict(), machine_speed=2.0
+    steps, state, _ = live.measure_graph(
+        TINY, (100, 1000), rows=50, threads=1, seed=0, verdict=Verdict()
     )
+    live.compare_with_published(steps, state, machine_speed=2.0)
+    inserts, without_figure = steps[0], steps[2]
 
     assert inserts["dogsdogsdogs here"] == 2.0
     assert inserts["times faster"] == pytest.approx(float(inserts["edges/CPU s"] or 0) / 2)
+    assert "times faster" not in without_figure
     assert state["dogsdogsdogs here"] == 2.5
 
 

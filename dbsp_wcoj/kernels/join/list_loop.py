@@ -6,7 +6,7 @@ of two columns. Each of them is looked up by a value of the row, and has a list 
     closure(x, z) :- closure(x, y), edge(y, z)
     same_generation(x, y) :- edge(a, x), same_generation(a, b), edge(b, y)
 
-Rows are keys (`dbsp_wcoj.storage.row_keys`) of at most 32 bits. A key is a sum: each value of a row
+Rows are keys (`dbsp_wcoj.storage.row_keys`) of at most 31 bits. A key is a sum: each value of a row
 or of a list has a factor in it, which is a power of two. So for each rule::
 
     for row in added:  for a in A[row]:  for b in B[row]:
