@@ -2,7 +2,9 @@
 
 A small step is one kernel call, which builds the runs of the delta, joins, and adds the runs to the
 tails; later merges are apart (`dbsp_wcoj.execution.small_steps`). The parts of larger steps are the
-phases of `dbsp_wcoj.execution.profiler`; they take the same path without it.
+phases of `dbsp_wcoj.execution.profiler`; they take the same path without it. So in steps of up to
+256 edges, "joins" is the one kernel call, which also builds the runs of the delta; in larger steps,
+building runs counts as "merges".
 """
 
 from __future__ import annotations

@@ -357,7 +357,7 @@ def accumulate(zsets: Iterable[ZSet], arity: int) -> ZSet:
 
 
 def _sum_of(zsets: Sequence[ZSet]) -> ZSet:
-    """Sum at least one Z-set by one sort."""
+    """Sum at least one Z-set: in one sort, or range by range if there are many rows."""
     summands = [zset for zset in zsets if len(zset.weight_array)]
     if len(summands) < 2:
         return summands[0] if summands else zsets[0]
@@ -391,14 +391,15 @@ class StoredRows:
         return self.columns[0, ::step]
 
     def find(self, values: Int64Array) -> list[int]:
-        """Return the number of rows whose first column is less than each of some values."""
+        """For each value, return the number of rows whose first column is less than it."""
         return [int(position) for position in np.searchsorted(self.columns[0], values)]
 
 
 def sum_ranges(summands: Sequence[StoredRows], range_rows: int) -> Iterator[ZSet]:
     """Yield the sums of ranges of values of the first column, in order, without empty ones.
 
-    The rows of a range stay in the cache, and its sort needs little scratch memory.
+    A range is sorted by itself, so the sort needs scratch memory for one range only. Ranges of
+    `RANGE_ROWS` rows also stay in the cache.
 
     Args:
         summands: At least one; each has a row and a column.

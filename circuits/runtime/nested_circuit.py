@@ -231,7 +231,7 @@ class NestedCircuit:
         changes = {i: deltas[i] for i in self.outside if len(deltas[i])}
         try:
             if changes:
-                # Kernels that know the addresses of these traces read them.
+                # Join kernels read these traces by address and cannot sort deferred rows.
                 for joined in self.outside_names & relations.traces.keys():
                     relations.traces[joined].sort_deferred()
                 outside_steps = {
@@ -269,7 +269,7 @@ class NestedCircuit:
             return NestedCircuitStep(outputs, run.rows, run.seconds, [])
         private = run.total_of_derivations()
         for reference, total in zip(self.references, emitted, strict=True):
-            # The delay has fed all rows back by now.
+            # All iterations have run, so every emitted row has been fed back: one delta.
             if nodes[reference].is_arranged and nodes[reference].name in self.unread_names:
                 total.stage_fed_back(nodes[reference].name, shared)
         for inner_name, zsets in run.unread_deltas.items():
@@ -283,7 +283,7 @@ class NestedCircuit:
         return NestedCircuitStep(outputs, run.rows, run.seconds, private)
 
     def restore_traces(self) -> None:
-        """Pop the overlays of a step that was interrupted, if an interrupt of that was missed.
+        """Pop the overlays that an interrupted step has left, if a second interrupt stopped it.
 
         Call this before the traces are read or changed after a step.
         """
@@ -419,7 +419,7 @@ class _StepExecution:
         """
         nodes = self._nodes
         self._unshared = None
-        # Kernels that know the addresses of these traces read them.
+        # Join kernels read these traces by address and cannot sort deferred rows.
         for name in self._reference_names & self._relations.traces.keys():
             self._relations.traces[name].sort_deferred()
         shared = self._relations.stage({})
@@ -675,7 +675,7 @@ class _StepExecution:
     ) -> Callable[[Sequence[ZSet], StepContext], Result] | None:
         """Return how to prepare a recursive operator for these rows without its trace, if possible.
 
-        From a delta on that its derivations do not accept, the trace is read instead.
+        After the first delta that its derivations do not accept, the operator reads its trace.
         """
         derivations = self._derivations_of(self._nodes[position])
         if derivations is None or rows is None:

@@ -12,12 +12,13 @@ so the sum of few groups never leaves the buffer. Otherwise the sum begins a lar
 the buffer already has the greatest size, it is stored. `add_in_ranges` adds up the stored sums, a
 range of values at a time.
 
-The sums that exist at once share `BUFFER_BYTES` for their first buffers. A larger buffer is begun
+The caller divides `BUFFER_BYTES` among the first buffers of the sums that exist at once
+(`circuits.runtime.linear_stage`). A larger buffer is begun
 with a sum that fills more than an eighth of it. So the buffers take no more than a few times the
 memory of the results, however many there are.
 
-Meanwhile a sum is stored with its rows packed into keys (`dbsp_wcoj.storage.row_keys`), which takes
-16 bytes per row.
+Meanwhile a sum is stored with its rows packed into keys (`dbsp_wcoj.storage.row_keys`), if they
+fit, which takes 16 bytes per row.
 """
 
 from __future__ import annotations

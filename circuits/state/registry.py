@@ -121,10 +121,10 @@ class StateRegistry:
         return self._plans
 
     def has_orders_of(self, plans: Any) -> bool:
-        """Return whether `resume` with these plans is valid and keeps the plans of all joins.
+        """Return whether `resume` accepts these plans and keeps the compiled terms of all joins.
 
-        It then fails only without memory, or by an interrupt. Without ``plans``, it may plan large
-        joins by statistics.
+        If so, `resume` fails only without memory or by an interrupt. With None, no join has been
+        planned again yet; `resume` may then plan large joins by statistics.
 
         Args:
             plans: A value of `plans`, which may be invalid.

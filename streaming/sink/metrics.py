@@ -69,7 +69,7 @@ class BatchMetrics:
         cell_steps: Of a distributed circuit, the steps of cells on executors; 0 if the driver has
             read the rows of the micro-batch.
         open_cells: How many of these steps found the circuit of their cell in the memory of their
-            worker. The others loaded the rows that other workers had added.
+            worker, at its current version. The others loaded it.
     """
 
     batch_id: int

@@ -69,10 +69,11 @@ class FirstDerivations:
         self._built: tuple[Run, ZSet] | None = None
 
     def offer(self, delta: ZSet | RowParts) -> bool:
-        """Keep a delta for `add`; return whether `add` may be called with it.
+        """Accept a delta, and return whether `add` returns its new rows.
 
         The delta must consist of insertions at one iteration, later than all before it, of rows
-        that fit in a key. Once a delta is not accepted, the caller stages `total` instead.
+        that fit in a key. Once a delta is not accepted, the caller stages `total`, and the operator
+        processes this delta and all later ones by its trace.
         """
         if isinstance(delta, ZSet):
             self._added = self._add_in_one_pass(delta)
@@ -165,7 +166,10 @@ class FirstDerivations:
         self._built = None
 
     def add(self, delta: ZSet | RowParts) -> ZSet:
-        """Add the delta accepted last; return the rows that no earlier iteration has derived."""
+        """Return the rows of the delta accepted last that no earlier iteration has derived.
+
+        The delta is added unless `offer` has done so.
+        """
         added, self._added = self._added, None
         if added is not None:
             return added

@@ -3,8 +3,8 @@
     count     the rows of each first value
     move      the second values, to the list of their first value
 
-That is one pass less than `dbsp_wcoj.kernels.storage.pair_sort`, and no list is sorted, which takes
-most of its time. The first level of the run is as in any other run. A list of the second level has
+`dbsp_wcoj.kernels.storage.pair_sort` has one pass more, and sorts each list; this kernel does not.
+The first level of the run is as in any other run. A list of the second level has
 the values in the order of the rows, equal ones several times.
 """
 
