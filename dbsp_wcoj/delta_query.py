@@ -535,7 +535,7 @@ class DeltaQuery:
             product = self._multiply_chain(step.by_name, budget, chain_products)
             if product is not None:
                 return product.sorted()
-        if self._is_zero(step.by_name):
+        if self._plan_cache.is_due(rows) and self._is_zero(step.by_name):
             changed = tuple(name for name in self._plan_cache.traces if name in step.by_name)
             self._plan_cache.plan_step(changed, rows)
             return ZSet.empty(len(self.query.head))
@@ -557,7 +557,7 @@ class DeltaQuery:
         if self._reduction is not None:
             return False
         traces = self._plan_cache.traces.items()
-        return any(trace.is_empty and name not in steps for name, trace in traces)
+        return any(name not in steps and trace.is_empty for name, trace in traces)
 
     def _multiply_chain(
         self,

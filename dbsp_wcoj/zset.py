@@ -36,7 +36,7 @@ from dbsp_wcoj.workers import TASKS_PER_THREAD, current_workers, run_tasks
 __all__ = [
     "MAX_INT64",
     "Int64Array",
-    "StoredRows",
+    "SortedRows",
     "ZSet",
     "accumulate",
     "add_in_order",
@@ -363,7 +363,7 @@ def _sum_of(zsets: Sequence[ZSet]) -> ZSet:
         return summands[0] if summands else zsets[0]
     rows_of_all = sum([len(zset.weight_array) for zset in summands])
     if rows_of_all >= MIN_RANGED_SUM_ROWS and summands[0].arity and current_workers() is None:
-        stored = [StoredRows(zset.row_array, zset.weight_array) for zset in summands]
+        stored = [SortedRows(zset.row_array, zset.weight_array) for zset in summands]
         parts = [(part.row_array, part.weight_array) for part in sum_ranges(stored, RANGE_ROWS)]
         return ZSet(*_concatenate(parts, zsets[0].arity)) if parts else ZSet.empty(zsets[0].arity)
     rows = np.concatenate([zset.row_array for zset in summands], axis=1)
@@ -371,7 +371,7 @@ def _sum_of(zsets: Sequence[ZSet]) -> ZSet:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRows:
+class SortedRows:
     """Sorted rows and their weights, of which ranges are read."""
 
     columns: Int64Array
@@ -395,7 +395,7 @@ class StoredRows:
         return [int(position) for position in np.searchsorted(self.columns[0], values)]
 
 
-def sum_ranges(summands: Sequence[StoredRows], range_rows: int) -> Iterator[ZSet]:
+def sum_ranges(summands: Sequence[SortedRows], range_rows: int) -> Iterator[ZSet]:
     """Yield the sums of ranges of values of the first column, in order, without empty ones.
 
     A range is sorted by itself, so the sort needs scratch memory for one range only. Ranges of

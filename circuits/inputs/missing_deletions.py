@@ -43,7 +43,7 @@ from dbsp_wcoj.zset import to_storable
 __all__ = ["MissingRowCounter", "count_missing_rows"]
 
 
-class Node(Protocol):
+class CountedNode(Protocol):
     """The attributes of `circuits.runtime.graph_node.Node` that this module reads."""
 
     name: str
@@ -75,7 +75,7 @@ class MissingRowCounter:
 
     @staticmethod
     def of(
-        nodes: Sequence[Node], relations: Mapping[str, Trace], keyed: Collection[str]
+        nodes: Sequence[CountedNode], relations: Mapping[str, Trace], keyed: Collection[str]
     ) -> MissingRowCounter:
         """Find the traces of a graph.
 

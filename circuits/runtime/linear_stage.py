@@ -56,7 +56,7 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.workers import MIN_DIVIDED_ROWS, TASKS_PER_THREAD, current_workers, run_tasks
-from dbsp_wcoj.zset import MAX_INT64, StoredRows, add_in_order, consolidated_rows
+from dbsp_wcoj.zset import MAX_INT64, SortedRows, add_in_order, consolidated_rows
 
 __all__ = [
     "SLICE_ROWS",
@@ -353,7 +353,7 @@ class _SliceResults(NamedTuple):
     """
 
     outputs: dict[int, list[ZSet]]
-    sums: dict[int, list[StoredRows]]
+    sums: dict[int, list[SortedRows]]
     row_counts: dict[int, int]
     seconds: dict[int, float]
     sizes: dict[int, int]

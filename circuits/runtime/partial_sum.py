@@ -33,9 +33,9 @@ import numpy as np
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.row_keys import KeyLayout
 from dbsp_wcoj.workers import current_workers
-from dbsp_wcoj.zset import Int64Array, StoredRows, add_in_order, consolidated_rows, sum_ranges
+from dbsp_wcoj.zset import Int64Array, SortedRows, add_in_order, consolidated_rows, sum_ranges
 
-__all__ = ["PackedRows", "PartialSum", "add_in_ranges", "store"]
+__all__ = ["PackedSum", "PartialSum", "add_in_ranges", "store"]
 
 #: The size of the first buffers of all sums that exist at once, and of the largest buffer of a sum
 #: in all threads together; and of the rows that `add_in_ranges` sorts at a time.
@@ -48,7 +48,7 @@ _WORD_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class PackedRows(StoredRows):
+class PackedSum(SortedRows):
     """Sorted rows that are packed into one column of keys.
 
     >>> rows = ZSet.from_rows([(5, 1), (5, 3), (8, 2)])
@@ -77,15 +77,15 @@ class PackedRows(StoredRows):
         ]
 
 
-def store(zset: ZSet) -> StoredRows:
+def store(zset: ZSet) -> SortedRows:
     """Pack the rows of a Z-set with at least one row and one column, if they fit into keys."""
     layout = KeyLayout.covering(zset.row_array)
     if layout is None:
-        return StoredRows(zset.row_array, zset.weight_array)
+        return SortedRows(zset.row_array, zset.weight_array)
     memory = np.empty((2, len(zset)), np.int64)
     layout.encode_columns(zset.row_array, memory[0])
     memory[1] = zset.weight_array
-    return PackedRows(memory[:1], memory[1], layout)
+    return PackedSum(memory[:1], memory[1], layout)
 
 
 class PartialSum:
@@ -130,7 +130,7 @@ class PartialSum:
         self._capacity = self._max_capacity
         if first_bytes is not None:
             self._capacity = min(max(first_bytes // row_bytes, 1), self._max_capacity)
-        self._sums: list[StoredRows] = []
+        self._sums: list[SortedRows] = []
         # The Z-set that was appended while the buffer was empty.
         self._kept: ZSet | None = None
         # The columns and, last, the weights; None if the buffer is empty.
@@ -189,14 +189,14 @@ class PartialSum:
             self._buffer[:, : self._count] = buffer[:, : self._count]
         return self._buffer
 
-    def finish(self) -> list[StoredRows]:
+    def finish(self) -> list[SortedRows]:
         """Return the sum of all that were appended, in parts; nothing may be appended later.
 
         Raises:
             WeightOverflowError: The weight of a row leaves int64 in the sum of a buffer.
         """
         if self._kept is not None:
-            self._sums.append(StoredRows(self._kept.row_array, self._kept.weight_array))
+            self._sums.append(SortedRows(self._kept.row_array, self._kept.weight_array))
             self._kept = None
         if self._count:
             total = self._add_up()
@@ -214,7 +214,7 @@ class PartialSum:
         return consolidated_rows(buffer[:-1], buffer[-1])
 
 
-def add_in_ranges(sums: list[StoredRows], arity: int, range_bytes: int = BUFFER_BYTES) -> ZSet:
+def add_in_ranges(sums: list[SortedRows], arity: int, range_bytes: int = BUFFER_BYTES) -> ZSet:
     """Add up large sums, a range of values of the first column at a time.
 
     A range is sorted in memory that the next range uses again. One sort of all rows would take as
@@ -245,7 +245,7 @@ def add_in_ranges(sums: list[StoredRows], arity: int, range_bytes: int = BUFFER_
     return _concatenate(totals, arity)
 
 
-def _are_in_order(parts: Sequence[StoredRows]) -> bool:
+def _are_in_order(parts: Sequence[SortedRows]) -> bool:
     """Return whether all rows of a sum are before those of the next one."""
     return all(
         before.read(before.rows - 1, before.rows).row_array[:, 0].tolist()
@@ -254,7 +254,7 @@ def _are_in_order(parts: Sequence[StoredRows]) -> bool:
     )
 
 
-def _concatenate(parts: list[StoredRows], arity: int) -> ZSet:
+def _concatenate(parts: list[SortedRows], arity: int) -> ZSet:
     """Return the rows of sums that are in order and have no row in common; empties the list."""
     row_count = sum(part.rows for part in parts)
     columns, weights = np.empty((arity, row_count), np.int64), np.empty(row_count, np.int64)

@@ -33,7 +33,7 @@ __all__ = ["StateRegistry", "is_row_ids", "operator_trace", "relation_trace", "r
 _ROW_IDS: Final = "row ids "
 
 
-class Node(Protocol):
+class StatefulNode(Protocol):
     """The attributes of `circuits.runtime.graph_node.Node` that this module reads."""
 
     name: str
@@ -58,7 +58,7 @@ class StateRegistry:
 
     def __init__(
         self,
-        nodes: Sequence[Node],
+        nodes: Sequence[StatefulNode],
         relations: Relations,
         codecs: Codecs,
         formula: FormulaName,

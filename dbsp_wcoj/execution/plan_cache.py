@@ -282,6 +282,10 @@ class PlanCache:
             self._measuring = selection
         return chosen
 
+    def is_due(self, rows: int) -> bool:
+        """Return whether a step that changes ``rows`` rows plans terms again, if it runs any."""
+        return self._changes + rows >= self._replan_at or bool(self._next_plans)
+
     def plan_step(self, changed: tuple[str, ...], rows: int) -> None:
         """Plan the terms of a step that changes ``rows`` rows of these relations but runs no term.
 
@@ -302,7 +306,7 @@ class PlanCache:
             The terms; None if the caller must use `bind_step`, because terms must be planned or a
             formula must be selected.
         """
-        if self._changes + rows >= self._replan_at or self._next_plans:
+        if self.is_due(rows):
             return None
         selection = self._by_change.get(changed) or self._plan_change(changed)
         if selection.fixed_terms is None:

@@ -101,7 +101,7 @@ class JobResult:
         exchanged: The rows and bytes that tasks have sent to stages and views.
         dead_letters: The rows that could not be decoded.
         cell_steps: The number of steps of cells on executors.
-        open_cells: How many of them found the circuit of the cell in the memory of their worker.
+        open_cell_steps: How many of them found their circuit in the memory of the worker.
     """
 
     manifests: dict[tuple[int, int], bytes] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class JobResult:
     exchanged: ExchangedRows = field(default_factory=ExchangedRows)
     dead_letters: DeadLetters = field(default_factory=DeadLetters.empty)
     cell_steps: int = 0
-    open_cells: int = 0
+    open_cell_steps: int = 0
 
     def remove_files(self, files: Files, previous: Mapping[tuple[int, int], bytes]) -> None:
         """Remove the files that the tasks have written, because the result is not used.
@@ -314,7 +314,7 @@ def _read_result(packets: Packets, reports: list[Report], plan: JobPlan) -> JobR
         result.exchanged.bytes.update(report.sent_bytes)
         digests.update(report.digests)
         result.cell_steps += report.cell_steps
-        result.open_cells += report.open_cells
+        result.open_cell_steps += report.open_cell_steps
     result.digests = {name: _to_int64(total) for name, total in digests.items()}
     return result
 

@@ -300,7 +300,7 @@ class DistributedEngine(Engine):
                 if error.__cause__ is not None:  # else the micro-batch had no rows
                     self._undecoded_batch = batch.batch_id
                 return None
-        self._steps.update(all=result.cell_steps, open=result.open_cells)
+        self._steps.update(all=result.cell_steps, open=result.open_cell_steps)
         batch_id = batch.batch_id
 
         def discard() -> None:
@@ -324,7 +324,7 @@ class DistributedEngine(Engine):
                 view: result.tables.get(view, output.empty_table) for view, output in views.items()
             },
             discard=discard,
-            cell_counts=CellCounts(result.cell_steps, result.open_cells),
+            cell_counts=CellCounts(result.cell_steps, result.open_cell_steps),
         )
         return StagedBatch(batch, prepared, output, self.versions, result.rows)
 

@@ -144,7 +144,7 @@ def explain_job(
     layout: JobLayout,
     driver_reason: str | None,
     cell_steps: int = 0,
-    open_cells: int = 0,
+    open_cell_steps: int = 0,
     exchanged: ExchangedRows | None = None,
 ) -> str:
     """Describe where the rows of a micro-batch are read, and the exchanges of its job.
@@ -153,7 +153,7 @@ def explain_job(
         layout: Where the stages and views run in a job.
         driver_reason: Why the rows pass through the driver; None if executors read them.
         cell_steps: The number of steps of cells in the jobs of this process.
-        open_cells: How many of them found the circuit of the cell in the memory of their worker.
+        open_cell_steps: How many of them found their circuit in the memory of the worker.
         exchanged: The rows that the last job has exchanged, if there was one.
 
     >>> layout = JobLayout((1, 1, None), frozenset(), frozenset({"n"}), {"pairs": 2})
@@ -193,10 +193,10 @@ def explain_job(
             f"{size / rows:.0f} bytes per row",
         )
     if cell_steps:
-        share = f"{open_cells / cell_steps:.0%}".replace("%", " %")
+        share = f"{open_cell_steps / cell_steps:.0%}".replace("%", " %")
         lines.append(
-            f"workers: {open_cells} of {cell_steps} steps ({share}) found the circuit of their "
-            "cell in memory"
+            f"workers: {open_cell_steps} of {cell_steps} steps ({share}) found the circuit of "
+            "their cell in memory"
         )
     return "\n".join(lines)
 

@@ -56,8 +56,8 @@ class Totals:
         bytes_written: The bytes written to the state directory.
         bytes_added: Those of them that are new rows and values, not merged ones.
         cell_steps: The steps of cells, in micro-batches that executors read.
-        open_cells: Those of them whose worker had the circuit of the cell in memory, at the version
-            before. The others loaded it.
+        open_cell_steps: Those of them whose worker had the circuit of the cell in memory, at its
+            current version. The others loaded it.
         dead_letters: The rows that were kept as dead letters.
         dead_letter_files_removed: The old files of dead letters that were removed.
         last: The metrics of the last completed micro-batch.
@@ -81,7 +81,7 @@ class Totals:
     bytes_written: int = 0
     bytes_added: int = 0
     cell_steps: int = 0
-    open_cells: int = 0
+    open_cell_steps: int = 0
     dead_letters: int = 0
     dead_letter_files_removed: int = 0
     last: BatchMetrics | None = None
@@ -105,7 +105,7 @@ class Totals:
         self.bytes_written += metrics.bytes_written
         self.bytes_added += metrics.bytes_added
         self.cell_steps += metrics.cell_steps
-        self.open_cells += metrics.open_cells
+        self.open_cell_steps += metrics.open_cell_steps
         self.dead_letters += metrics.dead_letters
         self.dead_letter_files_removed += metrics.dead_letter_files_removed
 

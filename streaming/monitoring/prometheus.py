@@ -146,8 +146,8 @@ def _batch_metrics(totals: Totals) -> Iterator[Metric]:
     yield CounterMetricFamily(f"{PREFIX}_added_bytes", text, totals.bytes_added)
     text = "Steps of cells in micro-batches that executors read"
     yield CounterMetricFamily(f"{PREFIX}_cell_steps", text, totals.cell_steps)
-    text = "Steps of cells whose worker had their circuit in memory, at the version before"
-    yield CounterMetricFamily(f"{PREFIX}_open_cells", text, totals.open_cells)
+    text = "Steps of cells whose worker had their circuit in memory, at its current version"
+    yield CounterMetricFamily(f"{PREFIX}_open_cell_steps", text, totals.open_cell_steps)
 
 
 def _spark_metrics(totals: Totals) -> Iterator[Metric]:

@@ -68,8 +68,8 @@ class BatchMetrics:
         mapped_bytes: With a memory limit, bytes of the state that are memory maps of files; else 0.
         cell_steps: Of a distributed circuit, the steps of cells on executors; 0 if the driver has
             read the rows of the micro-batch.
-        open_cells: How many of these steps found the circuit of their cell in the memory of their
-            worker, at its current version. The others loaded it.
+        open_cell_steps: How many of these steps found the circuit of their cell in the memory of
+            their worker, at its current version. The others loaded it.
     """
 
     batch_id: int
@@ -89,7 +89,7 @@ class BatchMetrics:
     heap_bytes: int = 0
     mapped_bytes: int = 0
     cell_steps: int = 0
-    open_cells: int = 0
+    open_cell_steps: int = 0
 
     def to_json(self) -> str:
         """Return the metrics as one line of JSON.

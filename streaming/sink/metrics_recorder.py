@@ -116,7 +116,7 @@ class MetricsRecorder:
             heap_bytes=memory.heap_bytes,
             mapped_bytes=memory.mapped_bytes,
             cell_steps=result.cell_counts.steps,
-            open_cells=result.cell_counts.open,
+            open_cell_steps=result.cell_counts.open,
         )
         self._metrics.append(metrics)
         for name, rows in result.missing_deletions.items():

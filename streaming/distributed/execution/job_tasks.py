@@ -295,7 +295,7 @@ class Report:
         changed_rows: The number of rows of each relation that it has sent to stages, without
             copies.
         cell_steps: The number of cells that it has stepped.
-        open_cells: How many of them had their circuit in the memory of the worker.
+        open_cell_steps: How many of them had their circuit in the memory of the worker.
         sent_rows: The number of rows, with copies, that it has sent to each stage, by number, and
             to each view, by name after a space.
         sent_bytes: The bytes of these rows.
@@ -308,7 +308,7 @@ class Report:
     digests: Counter[str] = field(default_factory=Counter)
     changed_rows: Counter[str] = field(default_factory=Counter)
     cell_steps: int = 0
-    open_cells: int = 0
+    open_cell_steps: int = 0
     sent_rows: Counter[str] = field(default_factory=Counter)
     sent_bytes: Counter[str] = field(default_factory=Counter)
 
@@ -540,7 +540,7 @@ class CellsTask(JobTask):
                         yield _to_driver(partition, Kind.ERROR, str(number), cell, origin, content)
                         return
                     report.cell_steps += 1
-                    report.open_cells += result.was_open
+                    report.open_cell_steps += result.was_open
                     content = result.manifest
                     yield _to_driver(partition, Kind.MANIFEST, str(number), cell, origin, content)
                     for destination, tables in group_by_destination(result.outputs).items():

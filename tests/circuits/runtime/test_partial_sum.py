@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circuits.runtime import partial_sum as partial_sum_module
-from circuits.runtime.partial_sum import PackedRows, PartialSum, add_in_ranges, store
+from circuits.runtime.partial_sum import PackedSum, PartialSum, add_in_ranges, store
 from dbsp_wcoj import WeightOverflowError, ZSet
 from dbsp_wcoj.zset import MAX_INT64, consolidated_rows
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
@@ -60,7 +60,7 @@ def test_rows_that_do_not_fit_in_a_key_are_stored_as_they_are(values: list[int])
 )
 def test_values_are_found_in_packed_rows_as_in_columns(rows: list[int], values: list[int]) -> None:
     stored = store(ZSet.from_rows([(row, row % 3) for row in rows]))
-    assert isinstance(stored, PackedRows)
+    assert isinstance(stored, PackedSum)
     found = stored.find(np.array(sorted(values), np.int64))
     assert found == [sum(row < value for row in set(rows)) for value in sorted(values)]
 

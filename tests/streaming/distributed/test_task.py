@@ -136,11 +136,13 @@ def test_explain_and_metrics_say_how_many_steps_found_their_circuit_in_memory(tm
     cluster.workers = cluster.workers[:1]
     for number in range(3):
         sink(cluster.frame(rows_of(range(40), 1)), number)
-    assert [(m.cell_steps, m.open_cells) for m in sink.metrics] == [(8, 0), (8, 8), (8, 8)]
+    assert [(m.cell_steps, m.open_cell_steps) for m in sink.metrics] == [(8, 0), (8, 8), (8, 8)]
     monitor = SinkMonitor(sink)
     sink(cluster.frame(rows_of(range(40), 1)), 3)
     text = metrics_text(registry_of(monitor))[0].decode()
-    assert "dbsp_wcoj_cell_steps_total 8.0" in text and "dbsp_wcoj_open_cells_total 8.0" in text
+    assert (
+        "dbsp_wcoj_cell_steps_total 8.0" in text and "dbsp_wcoj_open_cell_steps_total 8.0" in text
+    )
     sink(cluster.frame(rows_of(range(40), 1)), 3)  # a replay steps no cell
     assert (sink.metrics[-1].replayed, sink.metrics[-1].cell_steps) == (True, 0)
     assert sink.explain().endswith(
