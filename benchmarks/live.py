@@ -234,9 +234,7 @@ def _row(
         "graph": graph.name,
         "batch": batch,
         "change": change,
-        "steps": phase.steps,
         "repetitions": len(phase.step_seconds) // phase.steps,
-        "edges/s": phase.rate,
         "edges/CPU s": phase.cpu_rate,
         "ns/candidate": phase.nanoseconds_per_candidate,
         "p50 ms": phase.quantile(0.5),
@@ -267,7 +265,7 @@ def compare_with_published(steps: list[Row], state: Row, machine_speed: float) -
             target = _TARGET_OF_ONE_ROW if batch == 1 else _TARGET
             times_faster = float(row["edges/CPU s"] or 0) / rate
             row["dogsdogsdogs here"] = rate
-            row["times faster"], row["target"] = times_faster, target
+            row["times faster"] = times_faster
             row["met"] = times_faster >= target
 
 

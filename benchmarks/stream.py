@@ -42,11 +42,6 @@ class Phase:
     step_seconds: NDArray[np.float64]
 
     @property
-    def rate(self) -> float:
-        """Edges per second of wall time."""
-        return self.rows / self.cost.wall
-
-    @property
     def cpu_rate(self) -> float:
         """Edges per second of CPU time."""
         return self.rows / self.cost.cpu
