@@ -1177,7 +1177,8 @@ class _GraphStepExecution:
         name = node.name
         delta = self._inputs.get(name, node.empty)
         if isinstance(delta, EncodedRows):
-            if self._group_rows(position, node, delta):
+            is_grouped = position in self._graph.schedule.grouped_inputs
+            if not is_grouped or self._stage_grouped(node, delta):
                 self._run_stage(position, node, delta)
                 return node.empty
             delta = delta.zset
@@ -1198,12 +1199,12 @@ class _GraphStepExecution:
         self._context.budget.add_input_rows(len(delta), delta.arity)
         return delta
 
-    def _group_rows(self, position: int, node: Node, rows: EncodedRows) -> bool:
-        """Stage the rows of an input whose readers need no order; return whether none needs it."""
-        graph = self._graph
-        if position not in graph.schedule.grouped_inputs:
-            return True
-        traces = graph.relations.traces.values()
+    def _stage_grouped(self, node: Node, rows: EncodedRows) -> bool:
+        """Stage the rows of an input, grouped by the first column; return False if they cannot be.
+
+        The readers of the input need no order of its rows.
+        """
+        traces = self._graph.relations.traces.values()
         is_first = self._context.first and all(trace.is_empty for trace in traces)
         if not is_first or not rows.has_unit_weights or len(rows) < MIN_PAIRS:
             return False

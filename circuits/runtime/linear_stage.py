@@ -99,7 +99,7 @@ class LinearStage:
             result.
         keeps_values: True if no member may add values to a dictionary. Workers may then share the
             slices; else the values would get their codes in another order.
-        is_grouped: True if the rows of the input may be grouped. Filters alone read them then.
+        is_grouped: True if the rows of the input may be grouped: no map or aggregate reads them.
     """
 
     input: int

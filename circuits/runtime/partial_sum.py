@@ -13,9 +13,9 @@ the buffer already has the greatest size, it is stored. `add_in_ranges` adds up 
 range of values at a time.
 
 The caller divides `BUFFER_BYTES` among the first buffers of the sums that exist at once
-(`circuits.runtime.linear_stage`). A larger buffer is begun
-with a sum that fills more than an eighth of it. So the buffers take no more than a few times the
-memory of the results, however many there are.
+(`circuits.runtime.linear_stage`). A larger buffer is begun with a sum that fills more than an
+eighth of it. So the buffers take no more than a few times the memory of the results, however many
+there are.
 
 Meanwhile a sum is stored with its rows packed into keys (`dbsp_wcoj.storage.row_keys`), if they
 fit, which takes 16 bytes per row.

@@ -60,7 +60,7 @@ class ListRelation(NamedTuple):
     Attributes:
         name: The relation.
         order: The column order of its lists: first the column by which it is looked up.
-        column: The column of the row that is looked up.
+        column: The column of the row whose value is looked up.
     """
 
     name: str
