@@ -47,7 +47,9 @@ from dbsp_wcoj.kernels.values.linear_aggregate import (
     compute_results,
     sum_quantities,
 )
+from dbsp_wcoj.kernels.values.presence_changes import change_presence
 from dbsp_wcoj.kernels.values.running_best import change_improvements
+from dbsp_wcoj.kernels.values.split_iterations import split_and_delay
 from dbsp_wcoj.storage.group_lookup import group_slots
 from dbsp_wcoj.storage.grouped_rows import GroupedPairs
 from dbsp_wcoj.storage.key_runs import KeyRunBuilder
@@ -167,6 +169,8 @@ def _warm_up_groups() -> None:
         *(np.zeros(1, np.int64), np.zeros((2, 1), np.int64), *np.zeros((2, 1), np.int64)),
         *np.empty((4, 2), np.int64),
     )
+    change_presence(np.zeros((1, 1), np.int64), *np.zeros((4, 1), np.int64))
+    split_and_delay(np.zeros((1, 1), np.int64), *np.zeros((2, 1), np.int64))
     group_indices, slot_rows, weights = split_at_step(*prefix_lookup(trace, keys), 1)
     group_slots(trace, keys)
     first_slot_weights(group_indices, slot_rows[0], weights, 1, 1, 1)

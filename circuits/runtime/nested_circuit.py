@@ -42,7 +42,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,6 +66,7 @@ from circuits.types.codecs.codec import NULL
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
 from dbsp_wcoj.execution.chain_product import ChainProduct, ChainProducts
 from dbsp_wcoj.execution.list_loop import ListLoop
+from dbsp_wcoj.kernels.values.split_iterations import split_and_delay
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.row_parts import RowParts
 from dbsp_wcoj.storage.row_keys import KeyLayout
@@ -732,11 +733,26 @@ class _PendingRows:
 
         With ``in_place``, their arrays may be changed.
         """
-        for iteration, part in _split_by_iteration(rows):
-            pending = self._by_iteration.setdefault(iteration + 1, [[] for _ in self._arities])
+        iterations = rows.row_array[-1]
+        if not (iterations != iterations[0]).any():
             if in_place:
-                part.row_array[-1] += 1
-            pending[k].append(part if in_place else _delay(part))
+                iterations += 1
+            self._add_part(k, rows if in_place else _delay(rows))
+            return
+        order = np.argsort(iterations, kind="stable")  # keeps the rows of an iteration sorted
+        ends, blocks, weights = split_and_delay(
+            np.ascontiguousarray(rows.row_array), rows.weight_array, order
+        )
+        begin, arity = 0, rows.arity
+        for end in ends.tolist():
+            part = blocks[arity * begin : arity * end].reshape(arity, end - begin)
+            self._add_part(k, ZSet(part, weights[begin:end]))
+            begin = end
+
+    def _add_part(self, k: int, rows: ZSet) -> None:
+        """Add rows of one iteration, which reads them."""
+        iteration = int(rows.row_array[-1, 0])
+        self._by_iteration.setdefault(iteration, [[] for _ in self._arities])[k].append(rows)
 
     def pop_iteration(self) -> tuple[int, list[ZSet]] | None:
         """Remove and return the least iteration with its rows of each relation.
@@ -810,20 +826,6 @@ def _decode_iterations(
     rows = np.empty((len(layout.bits) + 1, len(keys)), np.int64)
     rows[:-1], rows[-1] = layout.decode(keys[order].astype(np.int64)), iterations[order]
     return ZSet(rows, unit_weights(len(keys)))
-
-
-def _split_by_iteration(rows: ZSet) -> Iterator[tuple[int, ZSet]]:
-    """Yield each iteration, which is the last column, with its rows."""
-    iterations = rows.row_array[-1]
-    first = int(iterations[0])
-    if len(iterations) == 1 or not (iterations != first).any():
-        yield first, rows
-        return
-    order = np.argsort(iterations, kind="stable")  # keeps the rows of an iteration sorted
-    bounds = np.flatnonzero(np.diff(iterations[order])) + 1
-    for positions in np.split(order, bounds):
-        part = np.ascontiguousarray(rows.row_array[:, positions])
-        yield int(iterations[positions[0]]), ZSet(part, rows.weight_array[positions])
 
 
 def _without_iteration(rows: ZSet) -> ZSet:

@@ -26,14 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from circuits.runtime.operators.first_derivations import first_positions_of_rows
+from circuits.runtime.operators.aggregates.groups import changed_groups
 from circuits.runtime.operators.operator import Result, StepContext
-from circuits.types.codecs.arrow_buffers import BoolArray
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet
+from dbsp_wcoj.kernels.values.presence_changes import change_presence
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
-from dbsp_wcoj.zset import MAX_INT64, Int64Array
+from dbsp_wcoj.zset import MAX_INT64
 
 __all__ = ["RecursiveBagOperator", "RecursiveSetOperator"]
 
@@ -70,28 +68,17 @@ class RecursiveSetOperator:
     def prepare_delta(self, delta: ZSet) -> Result:
         """As `prepare`, for a delta that is not empty."""
         staged = self.trace.prepare(delta)
-        delta_columns = delta.row_array  # the last one is the iteration
-        if len(delta_columns) == 1:
-            rows: Int64Array = np.empty((0, 1), np.int64)
-        else:
-            rows = delta_columns[:-1]
-            rows = rows[:, first_positions_of_rows(rows)]
+        rows = changed_groups(delta, range(delta.arity - 1))
         histories = prefix_lookup(self.trace, rows, signed=True, step=staged)
-        row_indices = histories.prefix_index
-        is_start = change_mask(row_indices)
-        old, new = running_sums(histories.old, is_start), running_sums(histories.new, is_start)
-        # Running sums wrap around silently. Check them if the sum of all weights may be too large.
-        max_delta_weight = staged.run(self.trace.orders[0]).max_abs_weight
-        max_weight = self.trace.arrangements[0].spine.weight_bound + max_delta_weight
-        if len(row_indices) * max_weight > MAX_INT64 // 2:
-            check_sums(histories.old, is_start)
-            check_sums(histories.new, is_start)
-        change = presence_changes(new > 0, is_start) - presence_changes(old > 0, is_start)
-        nonzero = np.flatnonzero(change)
-        output = np.empty((len(delta_columns), len(nonzero)), np.int64)
-        output[:-1] = rows[:, row_indices[nonzero]]
-        output[-1] = histories.rows[0, nonzero]  # the iterations
-        return ZSet(output, change[nonzero]), staged
+        changed_rows, weights, is_overflow = change_presence(
+            rows, histories.prefix_index, histories.rows[0], histories.old, histories.new
+        )
+        if is_overflow:
+            raise WeightOverflowError(
+                f"the weights of a row in a recursion add up to more than int64 holds ({MAX_INT64})"
+                "; give smaller weights, or read distinct rows in it"
+            )
+        return ZSet(changed_rows, weights), staged
 
 
 class RecursiveBagOperator:
@@ -106,55 +93,3 @@ class RecursiveBagOperator:
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Return the delta unchanged."""
         return deltas[0], None
-
-
-def change_mask(column: Int64Array) -> BoolArray:
-    """Return a mask of the positions at which a column changes, including the first position.
-
-    >>> change_mask(np.array([4, 4, 5, 4])).tolist()
-    [True, False, True, True]
-    """
-    changes = np.empty(len(column), np.bool_)
-    changes[:1] = True
-    np.not_equal(column[1:], column[:-1], out=changes[1:])
-    return changes
-
-
-def running_sums(weights: Int64Array, is_start: BoolArray) -> Int64Array:
-    """Return the running sums of weights; they restart where ``is_start`` is True.
-
-    >>> running_sums(np.array([1, 2, 5, -1]), np.array([True, False, True, False])).tolist()
-    [1, 3, 5, 4]
-    """
-    sums = np.cumsum(weights)
-    first = np.flatnonzero(is_start)
-    before = sums[first] - weights[first]
-    result: Int64Array = sums - before[np.cumsum(is_start) - 1]
-    return result
-
-
-def check_sums(weights: Int64Array, is_start: BoolArray) -> None:
-    """Raise an error if the running sums of weights (`running_sums`) may overflow int64.
-
-    Raises:
-        WeightOverflowError: The sum of the absolute weights after some start reaches 2**62.
-    """
-    sums = np.add.reduceat(np.abs(weights.astype(np.float64)), np.flatnonzero(is_start))
-    if sums.max(initial=0.0) >= 2.0**62:
-        raise WeightOverflowError(
-            f"the weights of a row in a recursion add up to about {sums.max():.3g}, too close to "
-            f"what int64 holds ({MAX_INT64}); give smaller weights, or read distinct rows in it"
-        )
-
-
-def presence_changes(present: BoolArray, is_start: BoolArray) -> Int64Array:
-    """Return 1 where ``present`` becomes true and -1 where it becomes false.
-
-    Where ``is_start`` is True, the value before it counts as false.
-    """
-    current = present.astype(np.int64)
-    previous = np.empty_like(current)
-    previous[:1] = 0
-    previous[1:] = current[:-1]
-    previous[is_start] = 0
-    return current - previous

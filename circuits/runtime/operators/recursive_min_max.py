@@ -37,7 +37,7 @@ from circuits.runtime.operators.aggregates.groups import changed_groups
 from circuits.runtime.operators.first_candidates import CandidateOrder
 from circuits.runtime.operators.first_derivations import first_positions_of_rows
 from circuits.runtime.operators.operator import Result, StepContext
-from circuits.runtime.operators.recursive_distinct import change_mask
+from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import Codec
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.kernels.values.running_best import change_improvements
@@ -184,14 +184,14 @@ def _read_histories(
     values = np.concatenate((rows[-2, smaller], least[settled_keys]))
     order = np.lexsort((values, value_keys))
     value_keys, values = value_keys[order], values[order]
-    distinct = np.flatnonzero(change_mask(value_keys) | change_mask(values))
+    distinct = np.flatnonzero(_change_mask(value_keys) | _change_mask(values))
     value_keys, values = value_keys[distinct], values[distinct]
     prefixes = np.concatenate((keys[:, value_keys], values[np.newaxis]))
     settled = prefix_lookup(trace, prefixes, signed=True, step=staged)
     # The history of each least value must begin with an insertion. If one begins with a
     # deletion, at an earlier iteration than its insertion, read all values of all keys.
     old_rows = np.flatnonzero(settled.old)
-    first_rows = old_rows[change_mask(settled.prefix_index[old_rows])]
+    first_rows = old_rows[_change_mask(settled.prefix_index[old_rows])]
     is_least = (
         values[settled.prefix_index[first_rows]]
         == least[value_keys[settled.prefix_index[first_rows]]]
@@ -208,3 +208,15 @@ def _read_histories(
         np.concatenate((settled.old, others.old)),
         np.concatenate((settled.new, others.new)),
     )
+
+
+def _change_mask(column: Int64Array) -> BoolArray:
+    """Return a mask of the positions at which a column changes, including the first position.
+
+    >>> _change_mask(np.array([4, 4, 5, 4])).tolist()
+    [True, False, True, True]
+    """
+    changes = np.empty(len(column), np.bool_)
+    changes[:1] = True
+    np.not_equal(column[1:], column[:-1], out=changes[1:])
+    return changes
