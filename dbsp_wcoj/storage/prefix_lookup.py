@@ -53,6 +53,7 @@ def prefix_lookup(
     signed: bool = False,
     step: TraceStep | None = None,
     starts: Int64Array | None = None,
+    times: Int64Array | None = None,
     order: ColumnOrder | None = None,
 ) -> PrefixRows:
     """Return the first rows of positive weight of each prefix, before and after a step.
@@ -68,12 +69,17 @@ def prefix_lookup(
         starts: For each prefix, the row at which to start: values of the columns after the prefix,
             shape ``(arity - k, n)``. It saves the time to read smaller rows, none of which may have
             a positive weight before the step.
+        times: For each prefix, a time, shape ``(n,)``; the last column is a time as well. Rows are
+            returned until one was present by this time before the step, and one after it. A row is
+            present at a time if the weights so far of the rows that differ from it only in the time
+            add up to more than 0. Only with ``signed``.
         order: The column order in which rows are read and returned; by default the order of the
             columns.
 
     Raises:
         ArityError: The prefixes have as many columns as the trace, or more.
-        WeightError: The limit is below 1, or is combined with ``signed``.
+        WeightError: The limit is below 1, or is combined with ``signed``; or there are times
+            without ``signed``.
 
     Complexity:
         O(runs log N) per prefix, O(runs * columns) per row that is read.
@@ -101,6 +107,8 @@ def prefix_lookup(
             f"limit {limit} with signed={signed}: a limit is at least 1 and counts positive rows; "
             f"give None for all rows"
         )
+    if times is not None and not signed:
+        raise WeightError("times need signed=True: the sum of weights up to a time has all of them")
     order = order or tuple(range(trace.arity))
     starts = np.empty((depth, 0), np.int64) if starts is None else np.ascontiguousarray(starts)
     tie_columns = depth if tie_columns is None else tie_columns
@@ -110,6 +118,7 @@ def prefix_lookup(
             0 if step is None else step.run(order).address,
             np.ascontiguousarray(prefixes),
             starts,
+            np.empty(0, np.int64) if times is None else np.ascontiguousarray(times),
             trace.arity,
             -1 if limit is None else limit,
             tie_columns,

@@ -29,7 +29,7 @@ Values are compared by their codes, which have the order of the values
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,6 @@ from circuits.runtime.operators.aggregates.groups import changed_groups
 from circuits.runtime.operators.first_candidates import CandidateOrder
 from circuits.runtime.operators.first_derivations import first_positions_of_rows
 from circuits.runtime.operators.operator import Result, StepContext
-from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import Codec
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.kernels.values.running_best import change_improvements
@@ -47,8 +46,6 @@ from dbsp_wcoj.storage.trace import Staged, TraceStep
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["BestChanges", "RecursiveMinMaxOperator"]
-
-MIN_INT64: Final = -(2**63)
 
 
 class BestChanges(NamedTuple):
@@ -161,62 +158,13 @@ def _read_histories(
 ) -> PrefixRows:
     """Return the rows (value, iteration) of each key that can change the best value.
 
-    A key is *settled* if its least value was inserted at an earlier iteration than all rows of
-    its delta. So when the delta starts to change the key, greater values play no role any more.
-    Of a settled key only the least value and the delta's smaller values are read. In a
-    recursion whose values keep improving, the last iteration therefore takes as long as the
-    first. Of other keys, all values are read.
+    Nothing changes before the first iteration of a key's delta. From this iteration on, no value is
+    the best one that is greater than those that the key has at it, before the step or after it. So
+    the rows are read in ascending order up to the greater one of these two values. In a recursion
+    whose values keep improving, the last iteration therefore takes as long as the first.
     """
     key_columns = len(keys)
     rows = candidates.row_array
     first = first_positions_of_rows(rows[:key_columns]) if key_columns else np.zeros(1, np.int64)
-    key_count = len(first)
-    key_indices = np.repeat(np.arange(key_count), np.diff(first, append=len(candidates)))
     earliest = np.minimum.reduceat(rows[-1], first)  # the first iteration of each key's delta
-    least_rows = prefix_lookup(trace, keys, limit=1)  # (value, iteration)
-    is_settled = least_rows.rows[1] < earliest[least_rows.prefix_index]
-    settled_keys = least_rows.prefix_index[is_settled]
-    least = np.full(key_count, MIN_INT64)
-    least[settled_keys] = least_rows.rows[0, is_settled]
-    smaller = np.flatnonzero(rows[-2] < least[key_indices])
-    # For settled keys: the values to read, and the index of the key of each.
-    value_keys = np.concatenate((key_indices[smaller], settled_keys))
-    values = np.concatenate((rows[-2, smaller], least[settled_keys]))
-    order = np.lexsort((values, value_keys))
-    value_keys, values = value_keys[order], values[order]
-    distinct = np.flatnonzero(_change_mask(value_keys) | _change_mask(values))
-    value_keys, values = value_keys[distinct], values[distinct]
-    prefixes = np.concatenate((keys[:, value_keys], values[np.newaxis]))
-    settled = prefix_lookup(trace, prefixes, signed=True, step=staged)
-    # The history of each least value must begin with an insertion. If one begins with a
-    # deletion, at an earlier iteration than its insertion, read all values of all keys.
-    old_rows = np.flatnonzero(settled.old)
-    first_rows = old_rows[_change_mask(settled.prefix_index[old_rows])]
-    is_least = (
-        values[settled.prefix_index[first_rows]]
-        == least[value_keys[settled.prefix_index[first_rows]]]
-    )
-    first_rows = first_rows[is_least]
-    if (settled.old[first_rows] < 0).any() or not len(settled_keys):
-        return prefix_lookup(trace, keys, signed=True, step=staged)
-    other_keys = np.delete(np.arange(key_count), settled_keys)
-    others = prefix_lookup(trace, keys[:, other_keys], signed=True, step=staged)
-    settled_rows = np.stack((values[settled.prefix_index], settled.rows[0]))
-    return PrefixRows(
-        np.concatenate((value_keys[settled.prefix_index], other_keys[others.prefix_index])),
-        np.concatenate((settled_rows, others.rows), axis=1),
-        np.concatenate((settled.old, others.old)),
-        np.concatenate((settled.new, others.new)),
-    )
-
-
-def _change_mask(column: Int64Array) -> BoolArray:
-    """Return a mask of the positions at which a column changes, including the first position.
-
-    >>> _change_mask(np.array([4, 4, 5, 4])).tolist()
-    [True, False, True, True]
-    """
-    changes = np.empty(len(column), np.bool_)
-    changes[:1] = True
-    np.not_equal(column[1:], column[:-1], out=changes[1:])
-    return changes
+    return prefix_lookup(trace, keys, signed=True, step=staged, times=earliest)

@@ -12,6 +12,10 @@ zero or below are visited and skipped. If the first rows of a prefix are deleted
 begins with many rows of weight zero, until the runs are merged. A caller that knows the first row
 of positive weight passes it in ``starts``; the traversal then starts there, or at the first row of
 the delta if that is earlier.
+
+A recursive minimum reads up to the first value that the group has when its delta begins. The last
+column is then a time, at which the value is present if its weights up to then add up to more than
+0, and ``times`` are the times at which the deltas begin.
 """
 
 import numpy as np
@@ -82,6 +86,7 @@ def look_up_prefixes(
     delta_run,
     prefixes,
     starts,
+    times,
     arity,
     limit,
     tie_columns,
@@ -95,6 +100,10 @@ def look_up_prefixes(
         prefixes: int64, shape ``(k, n)``, ``k < arity``.
         starts: For each prefix, a lower bound of its first row: no smaller row has a positive
             weight without the delta. Shape ``(arity - k, n)``, or ``(arity - k, 0)`` for no bounds.
+        times: For each prefix, a time, shape ``(n,)``, or ``(0,)`` for none. The last column is a
+            time as well. Stop when a row was present up to this time without the delta, and one
+            with it: the weights so far of the rows that differ from it only in the time add up to
+            more than 0. Only with ``include_negative``.
         arity: Levels of the runs.
         limit: Stop when the weights of the rows add up to this; at least 1, or -1 for all rows.
         tie_columns: Then continue with rows that equal the last one in this many columns after the
@@ -130,6 +139,7 @@ def look_up_prefixes(
     path = np.empty(depth, np.int64)
     bound = np.empty(depth, np.int64)
     has_starts = starts.shape[1] > 0
+    has_times = times.shape[0] > 0
     capacity = max(MIN_CAPACITY, 4 * n)
     prefix_index = np.empty(capacity, np.int64)
     rows = np.empty((depth, capacity), np.int64)
@@ -166,6 +176,9 @@ def look_up_prefixes(
         new_sum = np.int64(0)
         is_old_open = True
         is_new_open = True
+        # Without and with the delta: the weight of the rows so far that differ only in the time.
+        old_presence = np.int64(0)
+        new_presence = np.int64(0)
         level = 0
         while True:
             has_value = False
@@ -206,6 +219,8 @@ def look_up_prefixes(
                 )
                 level += 1
                 active[level] = count
+                old_presence = np.int64(0)
+                new_presence = np.int64(0)
                 if bounded_levels == level:
                     for j in range(count):
                         first = cursors[level, j]
@@ -247,6 +262,14 @@ def look_up_prefixes(
             old[written] = before
             new[written] = after
             written += 1
+            if has_times:
+                old_presence = add(old_presence, before)
+                new_presence = add(new_presence, after)
+                is_in_time = value <= times[prefix]
+                is_old_open = is_old_open and not (is_in_time and old_presence > 0)
+                is_new_open = is_new_open and not (is_in_time and new_presence > 0)
+                if not (is_old_open or is_new_open):
+                    break
             if limit >= 0:
                 # The sums are capped at the limit, so they cannot overflow.
                 old_sum = limit if before >= limit - old_sum else old_sum + before

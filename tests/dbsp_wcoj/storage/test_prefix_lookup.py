@@ -131,3 +131,67 @@ def test_a_prefix_of_all_columns_and_a_limit_below_one_are_errors():
         prefix_lookup(Trace(1), np.empty((0, 1), np.int64), limit=0)
     with pytest.raises(WeightError, match="signed=True"):
         prefix_lookup(Trace(1), np.empty((0, 1), np.int64), limit=1, signed=True)
+
+
+def present_at(rows, prefix, time):
+    """Return the rows of a prefix, without their times, that are present by a time."""
+    times = sorted({row[-1] for row in rows if row[-1] <= time})
+    return {
+        row[:-1]
+        for row in rows
+        if row[: len(prefix)] == prefix
+        and any(sum(rows.get((*row[:-1], t), 0) for t in times if t <= last) > 0 for last in times)
+    }
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_rows_are_read_until_one_is_present_before_the_step_and_one_after(data):
+    value = st.integers(0, 2)
+    row = st.tuples(value, value, st.integers(0, 3))
+    changes = st.dictionaries(row, st.integers(-2, 2), min_size=1, max_size=12)
+    old = {row: weight for row, weight in data.draw(changes).items() if weight}
+    delta = {row: weight for row, weight in data.draw(changes).items() if weight}
+    new = {row: old.get(row, 0) + delta.get(row, 0) for row in old | delta}
+    trace = Trace(3)
+    trace.update(ZSet.from_rows(old, old.values(), arity=3))
+    prefixes = [(0,), (1,), (2,)]
+    times = data.draw(st.lists(st.integers(0, 3), min_size=3, max_size=3))
+    result = prefix_lookup(
+        trace,
+        np.array(prefixes).T,
+        signed=True,
+        step=trace.prepare(ZSet.from_rows(delta, delta.values(), arity=3)) if delta else None,
+        times=np.array(times),
+    )
+    read = {
+        (int(index), *row)
+        for index, row in zip(result.prefix_index, map(tuple, result.rows.T.tolist()), strict=True)
+    }
+    for prefix, time in zip(prefixes, times, strict=True):
+        rows = sorted(row for row in new if row[:1] == prefix and (row in old or new[row]))
+        present = [present_at(weights, prefix, time) for weights in (old, new)]
+        if all(present):
+            # The last row that is read has the greater one of the two least present rows.
+            last = max(map(min, present))
+            assert {row[:-1] for row in read if row[:1] == prefix} <= {
+                row[:-1] for row in rows if row[:-1] <= last
+            }
+            assert {row for row in read if row[:1] == prefix and row[:-1] < last} == {
+                row for row in rows if row[:-1] < last
+            }
+        else:
+            assert {row for row in read if row[:1] == prefix} == set(rows)
+
+
+def test_greater_rows_than_a_present_one_are_not_read():
+    trace = Trace(3)
+    trace.update(ZSet.from_rows([(7, value, 5) for value in range(1000)]))
+    step = trace.prepare(ZSet.from_rows([(7, -1, 6), (7, 999, 5)]))
+    result = prefix_lookup(trace, np.array([[7]]), signed=True, step=step, times=np.array([5]))
+    assert result.rows.tolist() == [[-1, 0], [6, 5]]
+
+
+def test_times_need_signed_weights():
+    with pytest.raises(WeightError, match="signed=True"):
+        prefix_lookup(Trace(2), np.array([[1]]), times=np.array([1]))
