@@ -113,7 +113,7 @@ def _warm_up_joins() -> None:
     assert bitmap is not None
     for keys in product.source.derive_keys(layout, bitmap):
         key_set.count_added(len(keys.new_keys))
-        layout.decode_narrow(keys.new_keys, np.empty((2, len(keys.new_keys)), np.int64))
+        layout.decode_narrow(keys.new_keys)
     key_set.rows(layout)
     product.sorted()
     rule = find_list_rule(parse_query("q(a, c, i) :- e(a, b), d(b, c, i)"), "d", ["a", "c", "i"])

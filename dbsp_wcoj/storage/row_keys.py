@@ -136,9 +136,12 @@ class KeyLayout:
             shift += self.bits[k]
         return rows
 
-    def decode_narrow(self, keys: npt.NDArray[np.uint32], rows: Int64Array) -> None:
-        """Write the rows of keys of at most 32 bits to ``rows``, of shape ``(columns, n)``."""
+    def decode_narrow(self, keys: npt.NDArray[np.uint32]) -> Int64Array:
+        """Return the rows of keys of at most 32 bits, of shape ``(columns, n)``."""
+        # Always of one memory order: for another one, the kernel would be compiled again.
+        rows: Int64Array = np.empty((len(self.bits), len(keys)), np.int64)
         decode_keys(keys, np.array(self.lowest, np.int64), self.shifts, self.masks, rows)
+        return rows
 
 
 class RowKeySet:

@@ -129,7 +129,7 @@ class FirstDerivations:
         end = 0
         for part in new_keys:
             begin, end = end, end + len(part)
-            self._layout.decode_narrow(part, rows[:2, begin:end])
+            rows[:2, begin:end] = self._layout.decode_narrow(part)
         rows[2] = iteration
         return ZSet(rows, unit_weights(rows.shape[1])), sum(map(len, keys))
 

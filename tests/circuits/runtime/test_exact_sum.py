@@ -29,8 +29,11 @@ def state_of(exact, codec, values, weights):
 
 
 def digits_of(zset):
-    """Return the digits that a Z-set contains, all of sum 0."""
-    return Digits(np.zeros(len(zset), np.int64), zset.columns[0], zset.weights)
+    """Return the digits that a Z-set contains, all of sum 0, in arrays that can be written to.
+
+    The kernels are compiled for such arrays; for others they would be compiled again.
+    """
+    return Digits(np.zeros(len(zset), np.int64), zset.columns[0].copy(), zset.weights.copy())
 
 
 def unsigned_of(words):

@@ -376,6 +376,7 @@ def test_consolidating_rows_equals_a_dictionary(arity, domain):
             weights[0] += 1
         elif kind == "sorted":
             columns = columns[:, np.lexsort(columns[::-1])]
+        columns = np.ascontiguousarray(columns)  # the kernel is compiled for this order only
         expected = sum_weights(columns, weights)
         rows, sums_, status = consolidate(columns, weights, scratch(len(weights), arity))
         assert status != OVERFLOW
