@@ -26,7 +26,8 @@ import os
 import uuid
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,7 @@ __all__ = [
     "ScratchMemory",
     "StagedFile",
     "create_atomically",
+    "is_atomic",
     "read_small_file",
     "remove_files",
     "replace_atomically",
@@ -232,6 +234,21 @@ class AtomicFiles(Files, Protocol):
         """
 
 
+# Whether the directories of a class are on object stores.
+_ATOMIC_CLASSES: Final[WeakKeyDictionary[type, bool]] = WeakKeyDictionary()
+
+
+def is_atomic(files: Files) -> TypeGuard[AtomicFiles]:
+    """Return whether a directory is on an object store; its class is examined once.
+
+    In Python 3.11, `isinstance` with a protocol takes 0.15 ms, and a micro-batch asks ten times.
+    """
+    known = _ATOMIC_CLASSES.get(type(files))
+    if known is None:
+        known = _ATOMIC_CLASSES[type(files)] = isinstance(files, AtomicFiles)
+    return known
+
+
 @runtime_checkable
 class GroupSyncFiles(Files, Protocol):
     """A directory that makes many files durable in about the time of one."""
@@ -263,7 +280,7 @@ class StagedFile:
 
     def __init__(self, files: Files, name: str, data: Bytes, temporary: str | None = None) -> None:
         self.temporary: str | None = None
-        if not isinstance(files, AtomicFiles):
+        if not is_atomic(files):
             self.temporary = temporary or f"{name}.{uuid.uuid4().hex[:12]}{TEMPORARY_SUFFIX}"
         self._files = files
         self._name = name
@@ -282,7 +299,7 @@ class StagedFile:
             FileExistsError: The name is already used.
             FileNotFoundError: Another process has removed the temporary file.
         """
-        if isinstance(self._files, AtomicFiles):
+        if is_atomic(self._files):
             self._files.create(self._name, self._data)
         elif self.temporary is not None:
             self._files.rename_new(self.temporary, self._name)
@@ -327,7 +344,7 @@ def _read_at_most(files: Files, name: str, max_bytes: int) -> bytes | None:
         FileNotFoundError: The file is missing.
         StateDamagedError: It is not a file.
     """
-    if isinstance(files, AtomicFiles):
+    if is_atomic(files):
         return files.read_at_most(name, max_bytes)
     size = files.size(name)
     if size is None:
@@ -356,7 +373,7 @@ def remove_files(files: Files, names: Collection[str]) -> None:
     Raises:
         OSError, StateDamagedError: Some of the files may remain; this is the first error.
     """
-    if isinstance(files, AtomicFiles):
+    if is_atomic(files):
         files.remove_all(list(names))
         return
     errors: list[OSError | StateDamagedError] = []

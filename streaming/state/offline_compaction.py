@@ -35,7 +35,7 @@ from circuits.state.circuit_state import whole_state
 from circuits.state.dictionary_sweep import DictionarySweeper
 from circuits.user_functions import UserFunction
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
-from streaming.state.files import AtomicFiles, Files
+from streaming.state.files import Files, is_atomic
 from streaming.state.manifest import MANIFESTS, Manifest, read_cell_manifest
 from streaming.state.ownership import check_owner, raise_if_replaced
 from streaming.state.verified_files import read_state
@@ -179,7 +179,7 @@ def _compact(
             writer.undo()
         raise
     rewrite.commit(staged)
-    if isinstance(files, AtomicFiles):
+    if is_atomic(files):
         return CompactionResult(before.batch_id, size_before, StoredSize.of(files, after))
     versions = Versions(files, keep=1)
     try:

@@ -60,8 +60,8 @@ from streaming.errors import StateDamagedError, StateLockedError
 from streaming.state.checksums import decode_checked, encode_checked, parse_count, parse_text
 from streaming.state.files import (
     TEMPORARY_SUFFIX,
-    AtomicFiles,
     Files,
+    is_atomic,
     read_small_file,
     replace_atomically,
 )
@@ -110,7 +110,7 @@ def take_over(files: Files, after: int = 0) -> Owner:
     last_epoch = after if previous is None else max(previous.epoch, after)
     owner = Owner(last_epoch + 1, uuid.uuid4().hex)
     _write_owner(files, owner)
-    for name in [] if isinstance(files, AtomicFiles) else files.names(MANIFESTS):
+    for name in [] if is_atomic(files) else files.names(MANIFESTS):
         if name.endswith(TEMPORARY_SUFFIX):
             with contextlib.suppress(IsADirectoryError):
                 files.remove(name)

@@ -53,7 +53,7 @@ from streaming.state.batch_order import check_order, check_query, fall_back
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import checksum_of
 from streaming.state.compaction import Compactor
-from streaming.state.files import AtomicFiles, Files, MappableFiles
+from streaming.state.files import Files, MappableFiles, is_atomic
 from streaming.state.manifest import Manifest, manifest_name, next_changes
 from streaming.state.mapped.memory_limit import MemoryLimit, MemoryUse
 from streaming.state.mapped.unreadable_pages import UnreadablePageError, check_reads, guard_reads
@@ -237,7 +237,7 @@ class Store:
             else:
                 # On an object store, an earlier writer may still commit a version that names
                 # these files, until this one has written the next version.
-                if not isinstance(self.files, AtomicFiles):
+                if not is_atomic(self.files):
                     self._directory.remove_unreferenced()
                 return committed
 
