@@ -166,6 +166,8 @@ class RowKeySet:
         self._key_bits = key_bits
         self._size = 0
         self._arrays: list[Int64Array] = []
+        # Keys that are in no other array, in any order; sorted when keys are compared with the set.
+        self._unsorted: list[Int64Array] = []
         self._bitmap: npt.NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
@@ -184,15 +186,17 @@ class RowKeySet:
             add_absent_bits(keys, bitmap, is_absent)
             self._size += int(np.count_nonzero(is_absent))
             return is_absent
+        self._sort_recent()
         for known in self._arrays:
             mark_absent_keys(keys, known, is_absent)
         self._append(keys if is_absent.all() else keys[is_absent])
         return is_absent
 
     def add_new(self, keys: Int64Array) -> None:
-        """Add keys that are not in the set, in strictly ascending order."""
+        """Add keys that are not in the set, in any order."""
         if self._bitmap is None:
-            self._append(keys)
+            self._unsorted.append(keys)
+            self._size += len(keys)
         else:
             self.add_absent(keys)
 
@@ -201,7 +205,7 @@ class RowKeySet:
         """All keys, ascending."""
         keys: Int64Array
         if self._bitmap is None:
-            keys = np.sort(np.concatenate([NO_KEYS, *self._arrays]))
+            keys = np.sort(np.concatenate([NO_KEYS, *self._arrays, *self._unsorted]))
         else:
             (keys,) = self.rows(KeyLayout((0,), (self._key_bits,)))
         return keys
@@ -209,6 +213,16 @@ class RowKeySet:
     def _append(self, added: Int64Array) -> None:
         """Add keys that are not in the set, which is not a bitmap."""
         self._size += len(added)
+        self._append_sorted(added)
+
+    def _sort_recent(self) -> None:
+        """Sort the keys that were added in any order."""
+        unsorted, self._unsorted = self._unsorted, []
+        if unsorted:
+            self._append_sorted(np.sort(np.concatenate(unsorted)))
+
+    def _append_sorted(self, added: Int64Array) -> None:
+        """Append an array of keys that are counted; merge it with arrays of similar size."""
         if len(added):
             self._arrays.append(added)
         while len(self._arrays) > 1 and (
@@ -265,9 +279,9 @@ class RowKeySet:
         """
         if self._bitmap is None and 1 << self._key_bits <= max_bits:
             bitmap = np.zeros(((1 << self._key_bits) >> 6) + 1, np.uint64)
-            for known in self._arrays:
+            for known in (*self._arrays, *self._unsorted):
                 add_absent_bits(known, bitmap, np.empty(len(known), np.bool_))
-            self._bitmap, self._arrays = bitmap, []
+            self._bitmap, self._arrays, self._unsorted = bitmap, [], []
         return self._bitmap
 
     def count_added(self, keys: int) -> None:

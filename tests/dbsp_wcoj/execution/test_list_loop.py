@@ -98,6 +98,6 @@ def test_each_iteration_has_the_rows_of_the_joins(texts, least, data):
                 begin, joined_begin = end, joined_end
                 iterations += 1
             assert [*part.derived] == [derived[number] for number in range(len(queries))]
-            assert rows_of(layout, part.added) == sorted(new_rows)
+            assert sorted(rows_of(layout, part.added)) == sorted(new_rows)
     assert iterations == max_iterations or not added
     assert {*rows_of(layout, loop.remaining)} == added

@@ -68,10 +68,15 @@ def test_a_key_is_absent_exactly_when_it_is_added_for_the_first_time(largest, ke
     keys, added = RowKeySet(key_bits), set()
     batch = st.lists(st.integers(0, largest), max_size=60, unique=True).map(sorted)
     for numbers in data.draw(st.lists(batch, max_size=12)):
-        absent = keys.add_absent(np.array(numbers, np.int64))
-        assert absent.tolist() == [number not in added for number in numbers]
+        if data.draw(st.booleans()):
+            new = data.draw(st.permutations([number for number in numbers if number not in added]))
+            keys.add_new(np.array(new, np.int64))
+        else:
+            absent = keys.add_absent(np.array(numbers, np.int64))
+            assert absent.tolist() == [number not in added for number in numbers]
         added.update(numbers)
         assert len(keys) == len(added)
+    assert keys.keys.tolist() == sorted(added)
     layout = KeyLayout((0,), (key_bits,))
     assert keys.rows(layout).tolist() == [sorted(added)]
     if keys.bitmap(1 << 20) is not None:
