@@ -20,7 +20,7 @@ MAX_MODULES_PER_FOLDER = 30
 PRIVATE_INTERFACES = ("circuits/sql/syntax/", "dbsp_wcoj/kernels/compilation.py")
 NAMED_TUPLE_MEMBERS = ("_replace", "_asdict", "_fields")
 #: Members of libraries that have no public name; PySpark gives none to a session of the JVM.
-LIBRARY_MEMBERS = ("os._exit", "session._jsparkSession")
+LIBRARY_MEMBERS = ("os._exit", "query._jdf", "session._jsparkSession")
 
 #: Packages that take long to import, or that an extra installs.
 LATE_IMPORTS = (

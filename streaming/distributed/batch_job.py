@@ -58,6 +58,7 @@ from streaming.distributed.planning.skew import Counts, add_counts
 from streaming.distributed.planning.stages import Stages
 from streaming.distributed.spark_settings import has_small_columns, use_settings
 from streaming.distributed.task_errors import parse_error
+from streaming.distributed.task_pins import TaskPins
 from streaming.distributed.unused_files import remove_unused_files
 from streaming.errors import StreamingError
 from streaming.sources.dead_letters import DeadLetters
@@ -154,6 +155,7 @@ def run_job(
     *,
     has_new_cells: bool,
     name_view: Callable[[Exception, int, int], Exception],
+    pins: TaskPins | None = None,
 ) -> JobResult:
     """Run a micro-batch.
 
@@ -164,6 +166,7 @@ def run_job(
         manifests: The manifests of all cells that have a state.
         has_new_cells: True if there are others, which take their first step.
         name_view: Adds the name of a view to the error of a cell of a stage.
+        pins: Pins the tasks of cells to executors; None if Spark chooses them.
 
     Raises:
         UnreadableSourceError: The rows cannot be decoded, and the cause is the error of the task;
@@ -180,7 +183,7 @@ def run_job(
         }
         tasks.append(CellsTask(plan, level, batch_id, cells))
     for _ in range(MAX_RUNS):
-        packets = _collect(frame, tasks)
+        packets = _collect(frame, tasks, pins)
         reports = _read_reports(packets)
         result = _read_result(packets, reports, plan)
         try:
@@ -238,13 +241,15 @@ def read_counts(frame: DataFrame, plan: JobPlan) -> dict[int, KnownCounts]:
     }
 
 
-def _collect(frame: DataFrame, tasks: list[JobTask]) -> Packets:
+def _collect(frame: DataFrame, tasks: list[JobTask], pins: TaskPins | None = None) -> Packets:
     """Run the tasks as one job; return the packets for the driver, by kind."""
     has_small_rows = tasks[0].plan.exchanges_small_rows and has_small_columns(frame.schema)
     with use_settings(frame.sparkSession, has_small_rows=has_small_rows):
         packets = frame.mapInArrow(tasks[0].run, PACKET_SCHEMA)
         for task in tasks[1:]:
             exchanged = packets.repartitionById(task.plan.tasks, "task")
+            if pins is not None:
+                exchanged = pins.pin(exchanged, task.plan.tasks)
             packets = exchanged.mapInArrow(task.run, PACKET_SCHEMA)
         result = packets.toArrow()
     by_kind: Packets = defaultdict(list)

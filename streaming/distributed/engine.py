@@ -71,6 +71,7 @@ from streaming.distributed.planning.load_balance import count_loads
 from streaming.distributed.planning.stage_bounds import StageBounds
 from streaming.distributed.program_change import change_cells
 from streaming.distributed.stage_reuse import StageReuse, find_stages
+from streaming.distributed.task_pins import TaskPins, check_locality
 from streaming.distributed.unused_files import remove_unused_files
 from streaming.engine.engine import (
     CellCounts,
@@ -159,6 +160,7 @@ class DistributedEngine(Engine):
         keep: The number of versions to keep.
         dead_letters: Which files of dead letters to keep.
         change: What a change of the views of an existing state directory may do.
+        pin_cells: True to pin the tasks of jobs to executors (`streaming.distributed.task_pins`).
 
     Raises:
         StreamingError: The circuit cannot be distributed over this number of cells.
@@ -176,7 +178,9 @@ class DistributedEngine(Engine):
         keep: int,
         dead_letters: DeadLetterRetention = DEFAULT_RETENTION,
         change: ChangeOptions | None = None,
+        pin_cells: bool = False,
     ) -> None:
+        self._pins = TaskPins() if pin_cells else None
         self._program = DividedProgram(circuit, cells)
         self._files = files
         self._max_cells = cells
@@ -221,7 +225,7 @@ class DistributedEngine(Engine):
         pipeline = self._pipeline_for(cells)
         if batch_id == self._undecoded_batch:
             self._first_job = batch_id + BATCHES_WITHOUT_JOB
-        session = self._last_session = _session_of(batch.frame)
+        session = self._use_session(batch.frame)
         views = self._view_outputs(batch.modes)
         kept = {} if cells is None else cells.manifests
         previous = pipeline.rebalance(session, batch_id, kept, views, self.circuit.graph.watermarks)
@@ -284,7 +288,7 @@ class DistributedEngine(Engine):
         if not self._runs_as_job(batch):
             return None
         pipeline = self._pipeline_for(cells)
-        session = self._last_session = _session_of(batch.frame)
+        session = self._use_session(batch.frame)
         views = self._view_outputs(batch.modes)
         kept = {} if cells is None else cells.manifests
         with timer.phase("cells", "decoding and the steps of the cells"):
@@ -585,6 +589,12 @@ class DistributedEngine(Engine):
                     "'distributed', add it again after the next micro-batch"
                 )
 
+    def close(self) -> None:
+        """Release the state directory, and the executors' memory of which tasks they run."""
+        super().close()
+        if self._pins is not None:
+            self._pins.release()
+
     def explain(self) -> str:
         """Describe the stages, with the grids and the loads of the cells of the state.
 
@@ -659,7 +669,16 @@ class DistributedEngine(Engine):
             max_iterations=program.circuit.spec.options.max_iterations,
             numbers=numbers,
             stage_limits=StageBounds(program.circuit.graph.state_bounds),
+            pins=self._pins,
         )
+
+    def _use_session(self, frame: DataFrame) -> SparkSession:
+        """Return the session of a micro-batch, from now on that of the last micro-batch."""
+        session = _session_of(frame)
+        if self._pins is not None:
+            check_locality(session)
+        self._last_session = session
+        return session
 
     @property
     def _session(self) -> SparkSession:

@@ -75,6 +75,7 @@ from streaming.distributed.planning.stages import Stage, Stages
 from streaming.distributed.spark_settings import SETTINGS
 from streaming.distributed.stage_cells import StageCells
 from streaming.distributed.task_errors import parse_error
+from streaming.distributed.task_pins import TaskPins
 from streaming.distributed.task_runner import SparkRunner
 from streaming.distributed.unused_files import remove_unused_files
 from streaming.state.files import Files
@@ -122,6 +123,7 @@ class Pipeline:
         max_iterations: The limit of iterations of a recursion per step.
         numbers: The stages that run, with all stages that they read; by default all stages.
         stage_limits: Computes the values of the bounds of the state of cells.
+        pins: Pins the tasks of jobs to executors; None if Spark chooses them.
     """
 
     def __init__(
@@ -138,7 +140,9 @@ class Pipeline:
         max_iterations: int = MAX_ITERATIONS,
         numbers: Collection[int] | None = None,
         stage_limits: StageBounds = NO_LIMITS,
+        pins: TaskPins | None = None,
     ) -> None:
+        self._pins = pins
         self._stage_limits = stage_limits
         self.stages = stages
         self.numbers = {stage.number for stage in stages.stages} if numbers is None else numbers
@@ -381,6 +385,7 @@ class Pipeline:
             previous,
             has_new_cells=not self.has_all_cells(previous),
             name_view=name_view,
+            pins=self._pins,
         )
         self.exchanged = result.exchanged
         if previous:

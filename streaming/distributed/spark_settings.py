@@ -1,7 +1,11 @@
 """The settings that the jobs of cells rely on, whatever the session of a query has.
 
 Adaptive execution would merge the partitions of an exchange, and run each exchange as a job of its
-own. The other settings keep Arrow data as it is, and a table of rows outside of the plan.
+own. Other settings keep Arrow data as it is, and a table of rows outside of the plan.
+
+Spark can hash all exchanged rows, to repeat tasks if two attempts of an earlier task have sent
+different rows. Packets name their attempt, so these hashes would always differ. The driver compares
+attempts itself (`streaming.distributed.batch_job`), so Spark does not.
 
 Batches for Python are limited by their rows and their bytes. With a limit of the bytes, Spark adds
 up the sizes of all columns again after each row, which takes more time than to copy a small row. So
@@ -42,6 +46,7 @@ SETTINGS: Final = {
     _MAX_BYTES: str(MAX_BYTES_TO_PYTHON),
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(MAX_ROWS_TO_PYTHON),
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
 }
 
 

@@ -384,6 +384,10 @@ class Engine(ABC):
     def explain(self) -> str:
         """Return the running plan as text."""
 
+    def close(self) -> None:
+        """Release the state directory for other writers."""
+        self.versions.close()
+
     @abstractmethod
     def read_view(self, name: str) -> pa.Table:
         """Return a materialized view or input after the last micro-batch.

@@ -36,6 +36,7 @@ def make_engine(
     *,
     mode: ExecutionMode,
     cells: int | None,
+    pin_cells: bool,
     state_dir: Any,
     state_mode: int,
     keep: int,
@@ -84,6 +85,11 @@ def make_engine(
             keep=keep,
             dead_letters=dead_letters,
             change=change,
+            pin_cells=pin_cells,
+        )
+    if pin_cells:
+        raise StreamingError(
+            "pin_cells=True: only mode='distributed' has cells; give it as well, or omit pin_cells"
         )
     if cells is not None:
         raise StreamingError(

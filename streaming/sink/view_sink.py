@@ -154,6 +154,9 @@ class ViewSink:
         cells: The maximum number of cells of each join or group, in mode "distributed". An existing
             state directory has one mode and one number of cells; ``python -m streaming rescale``
             changes them.
+        pin_cells: True to step the cells on the same executors in each micro-batch, so that they
+            find their state in memory: for executors of one core, and cells with many strings. It
+            needs the setting ``spark.shuffle.reduceLocality.enabled=false`` of the application.
         observers: Receive the events of each micro-batch (`SinkObserver`).
         clock: Returns the time of a micro-batch, for views that read ``now()``. The manifest
             records the time. A replay publishes the results for the recorded time, and time never
@@ -195,6 +198,7 @@ class ViewSink:
         checkpoint: str | os.PathLike[str] | None = None,
         mode: ExecutionMode = "embedded",
         cells: int | None = None,
+        pin_cells: bool = False,
         observers: Iterable[SinkObserver] = (),
         clock: Callable[[], datetime] = utc_now,
         change: ChangeOptions | None = None,
@@ -226,6 +230,7 @@ class ViewSink:
         self._memory_limit = parse_memory_limit(memory_limit)
         self._mode = mode
         self._cells = cells
+        self._pin_cells = pin_cells
         self._query = QueryIdentity(None if checkpoint is None else os.fspath(checkpoint))
         self._clock = clock
         self._change = change or ChangeOptions()
@@ -249,6 +254,7 @@ class ViewSink:
             self._circuit,
             mode=self._mode,
             cells=self._cells,
+            pin_cells=self._pin_cells,
             state_dir=self._state_dir,
             state_mode=self._state_mode,
             keep=self._keep,
@@ -654,7 +660,7 @@ class ViewSink:
                 self._changes.undo_slices()
             self._is_current = False
             self._changes.restart_backfill()
-            self._versions.close()
+            self._engine.close()
             FROZEN_OBJECTS.release(self)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -20,6 +21,7 @@ import pytest
 from streaming import JavaMissingError
 from streaming.java import use_java
 from tests.support.cluster_driver import views
+from tests.support.cluster_executors import find_executors
 from tests.support.cluster_kills import kill_at_random
 from tests.support.spark_settings import SMALL_JVM
 from tests.support.tables import bag_of
@@ -134,16 +136,7 @@ def end_worker(worker: subprocess.Popen[str]) -> None:
 
 def end_executor(driver: subprocess.Popen[str]) -> None:
     """Kill one of the executors that a driver has started."""
-    own = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (process / "cmdline").read_bytes()
-            if b"CoarseGrainedExecutorBackend" in command and b"java" in command.split(b"\0")[0]:
-                own += [int(process.name)] * (os.getsid(int(process.name)) == driver.pid)
-        except OSError:  # it has ended meanwhile
-            continue
-    assert own, "the driver has no executors of its own"
-    os.kill(min(own), signal.SIGKILL)
+    os.kill(min(find_executors(driver.pid)), signal.SIGKILL)
 
 
 def run(
@@ -209,6 +202,21 @@ def test_the_view_stays_exact_when_a_worker_of_a_standalone_cluster_is_killed(pr
 @pytest.mark.slow
 def test_the_view_stays_exact_when_an_executor_of_a_local_cluster_is_killed(processes):
     run(processes, "local-cluster[2,1,1024]", end_executor)
+
+
+@pytest.mark.slow
+def test_pinned_cells_are_found_in_memory_also_after_an_executor_is_lost(processes):
+    place = processes.folder
+    driver = processes.start(
+        "driver", sys.executable, "-m", "tests.support.pinned_cells", str(place)
+    )
+    text, _ = driver.communicate(timeout=TIMEOUT_S)
+    assert driver.returncode == 0, processes.output("driver")[-4000:]
+    result = json.loads(text.splitlines()[-1])
+    assert result["equal"]
+    assert result["found"] == result["steps"] > 0
+    assert result["blocks"] == [1, 1]  # one partition of the marker on each executor
+    assert result["closed"] == [0, 0]
 
 
 @pytest.mark.slow
