@@ -57,7 +57,7 @@ _TARGET = 20.0
 _TARGET_OF_ONE_ROW = 15.0
 _MIN_STEPS = 20  # of each batch size
 _MIN_REPETITIONS, _MAX_REPETITIONS = 5, 15  # of inserts and deletes
-_REPEATED_SECONDS = 2.0  # CPU seconds of the repetitions of both phases
+REPEATED_SECONDS = 2.0  # CPU seconds of the repetitions of both phases
 
 
 def main(
@@ -188,7 +188,7 @@ def _is_to_be_repeated(phases: list[tuple[Phase, Phase]]) -> bool:
     """Return whether to measure once more, after these pairs of inserts and deletes."""
     seconds = sum(inserts.cost.cpu + deletes.cost.cpu for inserts, deletes in phases)
     return len(phases) < _MIN_REPETITIONS or (
-        len(phases) < _MAX_REPETITIONS and seconds < _REPEATED_SECONDS
+        len(phases) < _MAX_REPETITIONS and seconds < REPEATED_SECONDS
     )
 
 

@@ -43,6 +43,12 @@ MODULES = sorted(
 )
 
 
+@pytest.fixture(autouse=True)
+def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeat the phases of `live` the least number of times, not for seconds."""
+    monkeypatch.setattr(live, "REPEATED_SECONDS", 0.0)
+
+
 def count_by_sparse_product(graph: Graph) -> int:
     nodes = int(max(graph.source.max(), graph.target.max())) + 1
     ones = np.ones(graph.edges, np.int64)
