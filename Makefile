@@ -32,6 +32,7 @@ WORKERS ?= 2
 # How many times as many examples the property tests of test-slow draw.
 EXAMPLES ?= 10
 PACKAGE ?=
+CLASSES := $(VENV)/spark-classes.jsa
 
 .PHONY: help demo check test test-slow lint bench docs package package-all clean
 .DELETE_ON_ERROR:
@@ -53,7 +54,7 @@ check: lint $(VENV)/.kernel
 
 # The kernels are compiled on one CPU, so lint runs at the same time. Both need the packages.
 test: $(VENV)/.test $(VENV)/.java
-	@$(MAKE) --no-print-directory -j2 --output-sync=target lint $(VENV)/.kernel
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint $(VENV)/.kernel $(CLASSES)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 test-slow: $(VENV)/.test $(VENV)/.java
@@ -177,6 +178,12 @@ $(VENV)/.java: $(BIN)/python | $(VENV)/.demo
 		$(PIP) install --quiet --constraint constraints.txt --editable '.[java]' && \
 		$(BIN)/dbsp-wcoj-java; }
 	@touch $@
+
+# The tests start dozens of JVMs; with an archive of Spark's classes, each takes half of the time.
+$(CLASSES): tests/support/class_archive.py constraints.txt | $(VENV)/.test $(VENV)/.java
+	@echo "Making an archive of Spark's classes (once) ..."
+	@rm -f $@
+	@$(BIN)/python -m tests.support.class_archive $@ || echo "no archive was made; the tests run without it"
 
 # numba keeps what it compiled beside the sources; without this the first micro-batch would wait.
 $(VENV)/.kernel: $(wildcard dbsp_wcoj/kernels/*.py dbsp_wcoj/kernels/*/*.py) | $(VENV)/.demo

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.support.class_archive import use_class_archive
 from tests.support.databases import database, postgres, postgres_server
 
 if TYPE_CHECKING:  # the tests of dbsp_wcoj and circuits run without Spark
@@ -50,6 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # With the default of 700 new objects, collections of garbage take a noticeable part of the
     # CPU time.
     gc.set_threshold(20_000, 10, 10)
+    use_class_archive()
     settings.load_profile("random" if config.getoption("examples") else "fixed")
 
 
