@@ -232,16 +232,17 @@ class ZSet:
         >>> ZSet.scalar(3).to_dict(), ZSet.scalar(0).to_dict()
         ({(): 3}, {})
         """
-        check_type("weight", weight, (int, np.integer), "an integer")
-        weight = int(weight)
+        if type(weight) is not int:
+            check_type("weight", weight, (int, np.integer), "an integer")
+            weight = int(weight)
         if weight == 0:
             return _ZERO
-        if abs(weight) > MAX_INT64:
+        if not -MAX_INT64 <= weight <= MAX_INT64:
             raise WeightOverflowError(
                 f"the weight of the empty row would be {weight}, beyond int64 ({MAX_INT64}); "
                 f"nothing was changed: give smaller weights, or count fewer rows"
             )
-        return ZSet(_NO_COLUMNS, np.array([weight], np.int64))
+        return ZSet(_NO_COLUMNS, np.array([weight], _INT64))
 
     @property
     def arity(self) -> int:
@@ -270,7 +271,7 @@ class ZSet:
         {(2, 1): 1}
         """
         if not len(self.row_array):
-            return {(): int(self.weight_array[0])} if len(self) else {}
+            return {(): self.weight_array.item(0)} if len(self.weight_array) else {}
         return dict(self)
 
     def __len__(self) -> int:
@@ -586,8 +587,12 @@ def _to_weights(values: Any) -> Int64Array:
 
 def _check_negatable(weights: Int64Array) -> Int64Array:
     """Return the weights; raise an error if the negation of one overflows."""
-    # Python's min is faster than numpy's for a few values.
-    lowest = min(weights.tolist(), default=0) if len(weights) < 16 else int(weights.min())
+    if len(weights) == 1:
+        lowest = weights.item(0)
+    elif len(weights) < 16:  # Python's min is faster than numpy's for a few values
+        lowest = min(weights.tolist(), default=0)
+    else:
+        lowest = int(weights.min())
     if lowest < -MAX_INT64:
         raise WeightError(f"weight {lowest} is less than -{MAX_INT64}; give greater ones")
     return weights
@@ -603,11 +608,7 @@ def _sum_weights(weights: Int64Array) -> int:
 def _consolidate_columns(columns: list[Int64Array], weights: Int64Array) -> ZSet:
     if not columns:
         return ZSet.scalar(_sum_weights(weights))
-    if len(weights) == 1:
-        rows = np.array(columns)  # faster for one row, though it copies more
-    else:
-        rows = np.concatenate(columns).reshape(len(columns), len(weights))
-    return consolidated_rows(rows, weights)
+    return consolidated_rows(np.array(columns), weights)  # faster than `np.concatenate`
 
 
 def sort_scratch(rows: int) -> Int64Array:
@@ -649,7 +650,7 @@ def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
         return _consolidate_columns([], weights)
     size = len(weights)
     if size < 2:
-        return ZSet(rows, weights) if size and weights[0] else ZSet.empty(len(rows))
+        return ZSet(rows, weights) if size and weights.item(0) else ZSet.empty(len(rows))
     zset = _sort_in_parts([*rows], weights) if size >= MIN_SPLIT_ROWS else None
     if zset is not None:
         return zset

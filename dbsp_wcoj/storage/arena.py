@@ -32,7 +32,10 @@ from dbsp_wcoj.zset import Int64Array, ZSet
 
 __all__ = ["MAX_INSERTION_ROWS", "Arena"]
 
+# Each buffer of a relation is twice as large as the one before it, between these sizes. It takes
+# some 50 µs to begin a buffer, so larger ones cost less for each step, up to the size of a cache.
 MIN_BUFFER_WORDS: Final = 1 << 14
+MAX_BUFFER_WORDS: Final = 1 << 16
 # A buffer has room for about this many steps of more than `MAX_INSERTION_ROWS` rows.
 LARGE_STEPS_PER_BUFFER: Final = 4
 # Tails become ordinary runs when deletions follow at least so many steps of insertions, or
@@ -186,8 +189,9 @@ class Arena:
         words = self._step_words(rows)
         if rows > MAX_INSERTION_ROWS:
             words *= LARGE_STEPS_PER_BUFFER
+        usual_words = min(max(2 * len(self._buffer), MIN_BUFFER_WORDS), MAX_BUFFER_WORDS)
         # Zeros, because runs are written to files: unused words of a header are 0.
-        buffer = np.zeros(max(MIN_BUFFER_WORDS, words), np.int64)
+        buffer = np.zeros(max(usual_words, words), np.int64)
         # After an interrupt, some spines have the new buffer and others not. No run fits in the old
         # one from here on, so the next small step calls this again.
         self._words[arena_kernels.MEMORY_WORDS] = 0

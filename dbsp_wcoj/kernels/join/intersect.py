@@ -33,6 +33,7 @@ from dbsp_wcoj.kernels.memory import (
     count_block_matches,
     count_short_matches,
     load,
+    load_bit,
     load_narrow,
     load_value,
     make_list_count,
@@ -244,15 +245,16 @@ def count_in_bitmap(bitmap, lowest, highest, values, first, last):
         first = seek(values, first, last, lowest)
     if first < last and load_value(values, last - 1) > highest:
         last = seek(values, first, last, highest + 1)
-    common = np.int64(0)
-    if values & TAG != 0:
+    span = np.uint64(highest) - np.uint64(lowest)
+    if values & TAG != 0 and span < np.uint64(MAX_NEAR_RANGE - 1):
         narrow = values - TAG
+        found = np.uint32(0)
         for position in range(first, last):
-            bit = load_narrow(narrow, position) - lowest
-            common += (load(bitmap, bit >> 6) >> (bit & 63)) & 1
-        return common
+            found = np.uint32(found + load_bit(bitmap, lowest, narrow, position))
+        return np.int64(found)
+    common = np.int64(0)
     for position in range(first, last):
-        bit = load(values, position) - lowest
+        bit = load_value(values, position) - lowest
         common += (load(bitmap, bit >> 6) >> (bit & 63)) & 1
     return common
 

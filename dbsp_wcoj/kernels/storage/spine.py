@@ -39,11 +39,11 @@ GROWTH_FACTOR = 8
 FUEL_PER_ROW = 3 * (GROWTH_FACTOR + 1)
 FUEL_PER_STEP = 512
 
-# A tail is full if it has more than `MIN_FULL_TAIL_ROWS` rows and more rows than
-# `MIN_FULL_TAIL_STEPS` average steps, so at the latest with four steps of the largest size. Then
-# the spine makes it an ordinary run.
-MIN_FULL_TAIL_ROWS = 96
-MIN_FULL_TAIL_STEPS = 3
+# The tail of steps of k rows is full with more than `FULL_TAIL_ROWS` * sqrt(k) rows, at the latest
+# with five steps of the largest size. Then the spine makes it an ordinary run. A longer tail makes
+# steps slower, because each step copies the tail; with a shorter one, more tails become full, and
+# each of them takes as long as some hundred rows to copy.
+FULL_TAIL_ROWS = 64
 
 
 def fuel_of(rows: int, steps: int) -> int:
@@ -59,10 +59,10 @@ def is_tail_full(tail_rows: int, rows: int, steps: int) -> bool:
         rows: The rows of all steps that were added to it.
         steps: The number of these steps.
 
-    >>> is_tail_full(96, 96, 96), is_tail_full(97, 97, 97), is_tail_full(97, 120, 2)
+    >>> is_tail_full(64, 64, 64), is_tail_full(65, 65, 65), is_tail_full(65, 260, 65)
     (False, True, False)
     """
-    return tail_rows > MIN_FULL_TAIL_ROWS and tail_rows * steps > MIN_FULL_TAIL_STEPS * rows
+    return tail_rows * tail_rows * steps > FULL_TAIL_ROWS * FULL_TAIL_ROWS * rows
 
 
 _fuel_of, _is_tail_full = subroutine(fuel_of), subroutine(is_tail_full)

@@ -285,7 +285,8 @@ class MarkedList:
 def check_marked(marks: MarkedList, a: np.ndarray, b: np.ndarray) -> None:
     marked = marks.set(a, erase=False)
     expected = len(set(a.tolist()) & set(b.tolist()))
-    assert count_in_bitmap(*marked, address(b), 0, len(b)) == expected
+    for tagged, _ in forms(b):
+        assert count_in_bitmap(*marked, tagged, 0, len(b)) == expected
     runs = [list_run(dict.fromkeys(a.tolist(), 3)), list_run(dict.fromkeys(b.tolist(), -5))]
     lists = [runs[0].address, values_of(runs[0]), 0, len(a)]
     lists += [runs[1].address, values_of(runs[1]), 0, len(b)]
@@ -302,7 +303,10 @@ def test_counting_values_in_a_bitmap_equals_a_set_intersection():
     assert not marks.words.any()
 
 
-@pytest.mark.parametrize("origin", [LOWEST, LOWEST + 1, -33, 0, HIGHEST - 64, HIGHEST - 63])
+@pytest.mark.parametrize(
+    "origin",
+    [LOWEST, LOWEST + 1, -(2**31), -33, 0, 2**31 - 64, HIGHEST - 64, HIGHEST - 63],
+)
 def test_a_marked_list_may_lie_at_either_end_of_int64(origin):
     marks = MarkedList()
     rng = np.random.default_rng(4)
@@ -315,6 +319,21 @@ def test_a_marked_list_may_lie_at_either_end_of_int64(origin):
             check_marked(marks, a, np.ascontiguousarray(other))
         check_marked(marks, a, np.array([LOWEST, LOWEST + 1]))
         check_marked(marks, a, np.array([HIGHEST - 1, HIGHEST]))
+
+
+@pytest.mark.parametrize("span", [2**32 - 64, 2**32 - 1, 2**32, 2**32 + 64])
+def test_narrow_values_are_found_in_a_bitmap_of_about_all_of_them(span):
+    """The positions of bits have 32 bits in a kernel, if the bitmap is not too long for that."""
+    words = np.zeros(2**26 + 2, np.int64)  # 512 MB, of which the kernel reads a few pages
+    lowest = -(2**31) - max(span - 2**32, 0)
+    values = np.array([-(2**31), -1, 0, 63, 2**31 - 65, 2**31 - 1])
+    marked = values[1::2]
+    for value in marked.tolist():
+        bit = value - lowest
+        words[bit >> 6] |= np.int64(1 << (bit & 63)) if bit & 63 < 63 else np.int64(-(2**63))
+    expected = np.count_nonzero(marked <= lowest + span)
+    for tagged, _ in forms(values):
+        assert count_in_bitmap(address(words), lowest, lowest + span, tagged, 0, 6) == expected
 
 
 # --- sort ----------------------------------------------------------------------------------------
