@@ -21,7 +21,7 @@ __all__ = ["ARCHIVE", "use_class_archive"]
 #: Where `make test` puts the archive.
 ARCHIVE: Final = Path(sys.prefix) / "spark-classes.jsa"
 _OPTIONS: Final = "SPARK_SUBMIT_OPTS"  # Spark passes this variable to the JVM of a driver
-_NO_MESSAGES: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+_NO_MESSAGES: Final = "-Xlog:disable"  # of an archive that does not fit
 
 
 def use_class_archive(archive: Path = ARCHIVE) -> None:
