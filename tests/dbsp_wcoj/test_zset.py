@@ -18,7 +18,15 @@ from dbsp_wcoj import (
     ZSet,
 )
 from dbsp_wcoj import zset as zset_module
-from dbsp_wcoj.zset import MAX_INT64, accumulate, add_in_order, reusing_sort_scratch, sort_scratch
+from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS, consolidate
+from dbsp_wcoj.zset import (
+    MAX_INT64,
+    accumulate,
+    add_in_order,
+    consolidated_rows,
+    reusing_sort_scratch,
+    sort_scratch,
+)
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles import naive
 
@@ -146,6 +154,38 @@ def test_columns_may_be_strided():
     table = np.arange(12).reshape(6, 2)
     result = ZSet.from_columns([table[::2, 0], table[::-2, 1]])
     assert result.to_dict() == {(0, 11): 1, (4, 7): 1, (8, 3): 1}
+
+
+LAYOUTS = {
+    "Fortran order": np.asfortranarray,
+    "every second value": lambda rows: np.repeat(rows, 2, axis=1)[:, ::2],
+    "backwards": lambda rows: np.ascontiguousarray(rows[:, ::-1])[:, ::-1],
+    "a part of wider rows": lambda rows: np.pad(rows, ((1, 1), (3, 5)))[1:-1, 3:-5],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [2, MAX_INSERTION_ROWS, 4 * MAX_INSERTION_ROWS])
+def test_rows_in_any_memory_layout_are_summed_by_the_kernel_for_one_layout(layout, size):
+    rng = np.random.default_rng(size)
+    for domain in (3, 2**62):  # the second does not fit in keys of 64 bits
+        rows = rng.integers(-domain, domain, (3, size))
+        rows[:, -1] = rows[:, 0]
+        weights = rng.integers(-2, 3, size)
+        expected = naive.consolidate(
+            zip(map(tuple, rows.T.tolist()), weights.tolist(), strict=True)
+        )
+        assert ZSet.from_columns([*rows], weights).to_dict() == expected
+        signatures = list(consolidate.signatures)
+        columns = LAYOUTS[layout](rows)
+        assert np.array_equal(columns, rows) and not columns.flags.c_contiguous
+        for read_only in (False, True):
+            columns.flags.writeable = not read_only
+            strided_weights = np.repeat(weights, 3)[::3]
+            assert ZSet.from_columns([*columns], strided_weights).to_dict() == expected
+        assert np.array_equal(columns, rows)
+        assert consolidated_rows(LAYOUTS[layout](rows), weights).to_dict() == expected
+        assert consolidate.signatures == signatures
 
 
 def test_a_resultdoes_not_follow_later_changes_of_the_arrays_it_was_made_from():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj import ArityError, Trace, WeightError, ZSet
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
+from dbsp_wcoj.storage.run import Run
 
 
 def sum_changes(changes):
@@ -37,6 +38,15 @@ def first_rows(rows, prefix, limit, tie_columns, signed):
         total += weight
         last = row
     return first
+
+
+def load_runs(zsets, arity):
+    """Return a trace with a run for each Z-set that has rows."""
+    trace, order = Trace(arity), tuple(range(arity))
+    runs = [Run.of(zset, np.array(order)) for zset in zsets if len(zset)]
+    trace.load({order: runs})
+    assert trace.arrange(order).spine.runs == tuple(runs)
+    return trace
 
 
 def draw_start(rows, prefix, arity, data):
@@ -70,13 +80,15 @@ def test_the_first_positive_rows_are_returned_before_and_after_a_step(stream, da
     signed = data.draw(st.booleans())
     limit = None if signed else data.draw(st.none() | st.integers(1, 6))
     tie_columns = data.draw(st.integers(0, arity - k))
+    zsets = [ZSet.from_rows(*zip(*changes, strict=True)) for changes in steps[:-1]]
     trace = Trace(arity)
-    for changes in steps[:-1]:
-        rows, weights = zip(*changes, strict=True)
-        trace.update(ZSet.from_rows(rows, weights, arity=arity))
+    if data.draw(st.booleans()):
+        trace = load_runs(zsets, arity)
+    else:
+        for zset in zsets:  # small steps: they become one run
+            trace.update(zset)
     old = sum_changes(change for changes in steps[:-1] for change in changes)
-    rows, weights = zip(*steps[-1], strict=True)
-    delta = ZSet.from_rows(rows, weights, arity=arity)
+    delta = ZSet.from_rows(*zip(*steps[-1], strict=True))
     new = sum_changes([*old.items(), *delta])
     step = trace.prepare(delta) if len(delta) else None
     array = np.array(prefixes, np.int64).reshape(len(prefixes), k).T
@@ -133,55 +145,53 @@ def test_a_prefix_of_all_columns_and_a_limit_below_one_are_errors():
         prefix_lookup(Trace(1), np.empty((0, 1), np.int64), limit=1, signed=True)
 
 
-def present_at(rows, prefix, time):
-    """Return the rows of a prefix, without their times, that are present by a time."""
-    times = sorted({row[-1] for row in rows if row[-1] <= time})
-    return {
-        row[:-1]
-        for row in rows
-        if row[: len(prefix)] == prefix
-        and any(sum(rows.get((*row[:-1], t), 0) for t in times if t <= last) > 0 for last in times)
-    }
+def read_until_present(old, new, prefix, time):
+    """Return the rows of a prefix with both weights, by the definition of ``times``."""
+    found, is_present_before, is_present_after = [], False, False
+    for row in sorted(row for row in old | new if row[: len(prefix)] == prefix):
+        if old.get(row) or new.get(row):
+            found.append((row[len(prefix) :], old.get(row, 0), new.get(row, 0)))
+            if row[-1] <= time:
+                # The same row at this time and earlier ones.
+                same = [(*row[:-1], earlier) for earlier in range(row[-1] + 1)]
+                is_present_before |= sum(old.get(each, 0) for each in same) > 0
+                is_present_after |= sum(new.get(each, 0) for each in same) > 0
+        if is_present_before and is_present_after:
+            break
+    return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_rows_are_read_until_one_is_present_before_the_step_and_one_after(data):
-    value = st.integers(0, 2)
-    row = st.tuples(value, value, st.integers(0, 3))
-    changes = st.dictionaries(row, st.integers(-2, 2), min_size=1, max_size=12)
-    old = {row: weight for row, weight in data.draw(changes).items() if weight}
-    delta = {row: weight for row, weight in data.draw(changes).items() if weight}
-    new = {row: old.get(row, 0) + delta.get(row, 0) for row in old | delta}
-    trace = Trace(3)
-    trace.update(ZSet.from_rows(old, old.values(), arity=3))
-    prefixes = [(0,), (1,), (2,)]
-    times = data.draw(st.lists(st.integers(0, 3), min_size=3, max_size=3))
+    arity = data.draw(st.integers(2, 4), "arity")
+    k = data.draw(st.integers(0, arity - 1), "columns of prefixes")
+    row = st.tuples(*[st.integers(0, 2)] * (arity - 1), st.integers(0, 3))
+    changes = st.dictionaries(row, st.sampled_from([-2, -1, 1, 2]), min_size=1, max_size=12)
+    parts = data.draw(st.lists(changes, max_size=4), "runs")
+    delta = data.draw(st.just({}) | changes, "delta")
+    old = sum_changes(change for part in parts for change in part.items())
+    new = sum_changes([*old.items(), *delta.items()])
+    trace = load_runs([ZSet.from_rows(part, part.values()) for part in parts], arity)
+    prefixes = data.draw(st.lists(st.tuples(*[st.integers(0, 2)] * k), min_size=1, max_size=3))
+    times = [data.draw(st.integers(0, 3), "time") for _ in prefixes]
     result = prefix_lookup(
         trace,
-        np.array(prefixes).T,
+        np.array(prefixes, np.int64).reshape(len(prefixes), k).T,
         signed=True,
-        step=trace.prepare(ZSet.from_rows(delta, delta.values(), arity=3)) if delta else None,
+        step=trace.prepare(ZSet.from_rows(delta, delta.values())) if delta else None,
         times=np.array(times),
     )
-    read = {
-        (int(index), *row)
-        for index, row in zip(result.prefix_index, map(tuple, result.rows.T.tolist()), strict=True)
-    }
-    for prefix, time in zip(prefixes, times, strict=True):
-        rows = sorted(row for row in new if row[:1] == prefix and (row in old or new[row]))
-        present = [present_at(weights, prefix, time) for weights in (old, new)]
-        if all(present):
-            # The last row that is read has the greater one of the two least present rows.
-            last = max(map(min, present))
-            assert {row[:-1] for row in read if row[:1] == prefix} <= {
-                row[:-1] for row in rows if row[:-1] <= last
-            }
-            assert {row for row in read if row[:1] == prefix and row[:-1] < last} == {
-                row for row in rows if row[:-1] < last
-            }
-        else:
-            assert {row for row in read if row[:1] == prefix} == set(rows)
+    columns = (result.prefix_index, result.rows.T, result.old, result.new)
+    found = [
+        (index, (tuple(row), before, after))
+        for index, row, before, after in zip(*(c.tolist() for c in columns), strict=True)
+    ]
+    assert found == [
+        (index, expected)
+        for index, (prefix, time) in enumerate(zip(prefixes, times, strict=True))
+        for expected in read_until_present(old, new, prefix, time)
+    ]
 
 
 def test_greater_rows_than_a_present_one_are_not_read():
