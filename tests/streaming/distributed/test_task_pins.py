@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
+from typing import Any
+from unittest.mock import Mock, patch
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from circuits import compile_sql
 from streaming import ViewSink
+from streaming.distributed import task_pins
 from streaming.distributed.spark_settings import use_settings
-from streaming.distributed.task_pins import TaskPins
+from streaming.distributed.task_pins import LOCALITY, MAX_PLACEMENTS, TaskPins
 from streaming.errors import StreamingError
+from tests.streaming.distributed.local_job import LocalCluster, LocalFrame
 
 TASKS = 3
 ROWS = [(2, "a"), (0, "b"), (2, "c"), (2, "a")]  # none for task 1
@@ -76,3 +83,72 @@ def test_an_embedded_sink_has_no_cells_to_pin():
     circuit = compile_sql("SELECT x FROM t", {"t": {"x": "long"}})
     with pytest.raises(StreamingError, match="pin_cells=True: only mode='distributed'"):
         ViewSink(circuit, pin_cells=True)
+
+
+@pytest.mark.parametrize("pin_cells", [True, False])
+def test_a_sink_pins_the_tasks_of_all_exchanges_of_each_micro_batch(tmp_path, pin_cells):
+    cluster: Any = LocalCluster(attempts=(1,))
+    cluster.getConf = lambda: {LOCALITY: "false"}
+    cluster.applicationId = "application"
+    circuit = compile_sql("SELECT x, count(*) AS n FROM t GROUP BY x", {"t": {"x": "long"}})
+    sink = ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=4, pin_cells=pin_cells)
+    exchanges: list[tuple[LocalFrame, int]] = []
+    pinned: list[tuple[LocalFrame, int]] = []
+    results, users = [], []
+
+    def exchange(frame: LocalFrame, tasks: int, column: str) -> LocalFrame:
+        exchanges.append((original(frame, tasks, column), tasks))
+        return exchanges[-1][0]
+
+    def pin(pins: TaskPins, packets: LocalFrame, tasks: int) -> Mock:
+        users.append(pins)
+        pinned.append((packets, tasks))
+        results.append(Mock(wraps=packets))
+        return results[-1]
+
+    original = LocalFrame.repartitionById
+    with (
+        patch.object(LocalFrame, "repartitionById", exchange),
+        patch.object(TaskPins, "pin", pin),
+        patch.object(TaskPins, "release", autospec=True) as release,
+    ):
+        for number in range(3):
+            before = len(exchanges)
+            sink(cluster.frame(pa.table({"x": range(40)})), number)
+            assert len(exchanges) > before
+            assert sink.metrics[-1].cell_steps == 4
+        sink.close()
+    assert pinned == (exchanges if pin_cells else [])
+    assert [packets.mapInArrow.call_count for packets in results] == [1] * len(pinned)
+    released = [call.args[0] for call in release.call_args_list]
+    assert {*users} == {*released} and len(released) == pin_cells
+
+
+@pytest.mark.parametrize(
+    ("most_tasks", "placements", "warnings"),
+    [
+        ([3], 1, 0),
+        ([5, 3], 2, 0),
+        ([4] * (MAX_PLACEMENTS - 1) + [3], MAX_PLACEMENTS, 0),
+        ([4] * MAX_PLACEMENTS, MAX_PLACEMENTS, 1),
+    ],
+)
+def test_a_marker_is_placed_again_until_no_executor_has_more_than_its_share(
+    caplog, most_tasks, placements, warnings
+):
+    tasks, table = 5, Mock()
+    spread = [Counter({"a": most, "b": tasks - most}) for most in most_tasks]
+    marker = task_pins._Marker("application", tasks, table)
+    with (
+        patch.object(task_pins, "_count_partitions", side_effect=spread),
+        caplog.at_level(logging.WARNING, task_pins.__name__),
+    ):
+        marker.place(("a", "b", "driver"))
+    assert [name for name, _, _ in table.method_calls if name in ("unpersist", "persist")] == [
+        "unpersist",
+        "persist",
+    ] * placements
+    assert table.persist.return_value.count.call_count == placements
+    assert len(caplog.messages) == warnings
+    for message in caplog.messages:
+        assert "has 4 of 5 tasks of cells instead of at most 3" in message
