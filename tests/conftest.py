@@ -79,12 +79,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             function._hypothesis_internal_use_settings = new_settings
 
 
-def pytest_collection_finish() -> None:
-    """Let later collections of garbage visit only the objects that tests make."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(scope="session")
 def spark(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest

@@ -15,6 +15,6 @@ def small_collections() -> Iterator[None]:
     Benchmarks collect garbage before they measure. In a process of pytest, a collection visits the
     objects of all modules and earlier tests, which takes longer than the runs that are measured.
     """
-    gc.collect()
     gc.freeze()
     yield
+    gc.unfreeze()
