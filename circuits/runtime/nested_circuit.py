@@ -739,7 +739,9 @@ class _PendingRows:
                 iterations += 1
             self._add_part(k, rows if in_place else _delay(rows))
             return
-        order = np.argsort(iterations, kind="stable")  # keeps the rows of an iteration sorted
+        # It keeps the rows of an iteration sorted. The parts share one array until the last of them
+        # has been read, at the latest at the end of the step.
+        order = np.argsort(iterations, kind="stable")
         ends, blocks, weights = split_and_delay(
             np.ascontiguousarray(rows.row_array), rows.weight_array, order
         )

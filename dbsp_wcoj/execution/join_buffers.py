@@ -245,8 +245,11 @@ class JoinBuffers:
 
 
 def _map_zeros(words: int) -> Int64Array:
-    """Return zeros in new pages, which take no memory before they are used; O(1)."""
-    pages = mmap.mmap(-1, 8 * words, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    """Return zeros in new small pages, which take no memory before they are used; O(1)."""
+    try:
+        pages = mmap.mmap(-1, 8 * words, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no memory for {8 * words:,} bytes") from error
     return np.frombuffer(pages, np.int64)
 
 

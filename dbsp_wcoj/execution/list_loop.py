@@ -8,8 +8,8 @@ after iteration in one call, on rows that are packed into keys::
     same_generation(x, y) :- edge(a, x), added(a, b), edge(b, y)
 
 It is for few rows: outside of the loop, planning and Python take most of the time of an iteration
-of a few thousand rows (``python -m benchmarks.datalog --only closure`` measures such iterations).
-Those with more than `MAX_DERIVATIONS` derivations are left to the caller.
+of a few thousand rows. Iterations with more than `MAX_DERIVATIONS` derivations are left to the
+caller.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ MAX_COLUMNS: Final = 2
 MAX_DERIVATIONS: Final = 1 << 14
 # The most iterations of a call of the kernel.
 MAX_ITERATIONS_AT_ONCE: Final = 1 << 10
-#: With more known keys, iterations are left to the caller: a hash table of them is not small.
+#: With more known keys, iterations are left to the caller: their hash table is not in the cache.
 MAX_KNOWN_KEYS: Final = 1 << 17
-# A hash table has at least so many places, and grows to so many for each key.
+# A hash table has at least so many places; when it is rebuilt, at least so many for each key.
 MIN_TABLE_PLACES: Final = 1 << 12
 PLACES_PER_KEY: Final = 8
-# A relation with more rows is not read, because all its values are compared with the layout first.
+# A loop uses no larger relation, because it finds the least and the greatest of its values first.
 MAX_RELATION_ROWS: Final = 1 << 17
 
 
@@ -73,7 +73,7 @@ class ListValue(NamedTuple):
 
     Attributes:
         is_list: True for a value of a list, False for one of the row that is joined.
-        number: The relation of the list, or the column of the row.
+        number: The position of the relation in the rule, or of the column in the row.
     """
 
     is_list: bool
@@ -94,12 +94,17 @@ class ListRule:
 
 
 def find_list_rule(query: Query, delta: str, head: Sequence[str]) -> ListRule | None:
-    """Return the rule of a join; None if it does not have this form.
+    """Return a join as a rule.
+
+    It joins the delta with one or two relations of two columns, each by one variable.
 
     Args:
         query: The join.
         delta: The relation that changes. Its last column is the iteration.
         head: The variables of the derived row, in its order. The last one is the iteration.
+
+    Returns:
+        The rule; None if the join has another form.
 
     >>> query = Query.parse("q(x, z, i) :- e(x, y), d(y, z, i)")
     >>> find_list_rule(query, "d", query.head).relations
@@ -152,8 +157,8 @@ class ListIterations(NamedTuple):
             iteration has derived each; shape ``(2, n)``. This array and the next three are valid
             until the next iterations run.
         ends: The end of the keys of each iteration in ``log``.
-        joined: The keys of the rows that they have joined with lists, one iteration after the
-            other.
+        joined: The keys of the rows that the iterations have joined with lists, one iteration after
+            the other.
         joined_ends: The end of those of each iteration in ``joined``.
         derived: For each rule, the number of its derivations.
         added: The keys that were not known, in any order.
@@ -185,7 +190,11 @@ class ListLoop:
 
     @staticmethod
     def bind(rules: Sequence[ListRule], traces: Mapping[str, Trace]) -> ListLoop | None:
-        """Read the relations; None if one has many rows, several runs or weights other than 1.
+        """Bind the rules to the runs of their relations.
+
+        Returns:
+            The loop; None if a relation is not arranged as its rule needs it, or has more than
+            `MAX_RELATION_ROWS` rows, several runs, or weights other than 1.
 
         Complexity:
             O(rows of the relations).
@@ -211,7 +220,7 @@ class ListLoop:
         return ListLoop(rules, runs)
 
     def extremes(self, layout: KeyLayout) -> Int64Array:
-        """Return the lowest and the highest value of each column that rows may get.
+        """Return bounds of the values that each column of a derived row can have.
 
         Args:
             layout: A layout that fits the first rows.
@@ -220,7 +229,7 @@ class ListLoop:
             (low, min(low + (1 << bits) - 1, MAX_INT64))
             for low, bits in zip(layout.lowest, layout.bits, strict=True)
         ]
-        for _ in ranges:  # a value moves from a column to another one
+        for _ in ranges:  # once for each column: a value may move through all of them
             for rule, of_lists in zip(self._rules, self._list_ranges, strict=True):
                 if of_lists is None:
                     continue
@@ -249,6 +258,9 @@ class ListLoop:
             known: All keys that are known, with these.
             max_iterations: At most so many iterations are run.
             max_derivations: All of them together have at most so many derivations.
+
+        Yields:
+            The results of one call of the kernel.
         """
         self.remaining = keys
         if len(keys) > MAX_DERIVATIONS:
@@ -297,7 +309,7 @@ class ListLoop:
             max_iterations -= iterations
             max_derivations -= sum(derived)
             added = rows[old : first + count].astype(np.int64)
-            table.count_added(added)
+            table.record_added(added)
             self.remaining = rows[first : first + count].astype(np.int64)
             yield ListIterations(
                 log, ends[0, :iterations], rows[:first], ends[1, :iterations], derived, added
@@ -329,6 +341,7 @@ class ListLoop:
 
 
 def _range_of(run: Run) -> tuple[int, int]:
+    """Return the least and the greatest value of the lists of a run."""
     values = run.level_values(1)
     return int(values.min()), int(values.max())
 
@@ -344,7 +357,7 @@ class _HashTable:
         self.shift = 0
 
     def reserve(self, keys: int) -> None:
-        """Make room for so many more keys."""
+        """Rebuild the table, with room for so many more keys."""
         places = max(PLACES_PER_KEY * (self.size + keys), MIN_TABLE_PLACES)
         bits = (places - 1).bit_length()
         self.places, self.positions = np.zeros((2, 1 << bits), np.uint32)
@@ -352,7 +365,7 @@ class _HashTable:
         for part in self._keys:
             kernels.add_to_table(part, self.places, self.shift)
 
-    def count_added(self, keys: Int64Array) -> None:
+    def record_added(self, keys: Int64Array) -> None:
         """Record keys that the kernel has added."""
         self._keys.append(keys)
         self.size += len(keys)

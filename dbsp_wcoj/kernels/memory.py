@@ -143,7 +143,8 @@ def load_bit(typingctx: Any, bitmap: Any, lowest: Any, values: Any, i: Any) -> A
 
     The first bit of the bitmap stands for ``lowest``, and the half-word is at least ``lowest`` and
     less than ``lowest + 2**32``. All numbers have 32 bits here, so in a loop LLVM looks up twice as
-    many values with one instruction as it would with words.
+    many values with one instruction as it would with words. The bitmap has words, of which the
+    lower half comes first in memory.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -32,8 +32,9 @@ from dbsp_wcoj.zset import Int64Array, ZSet
 
 __all__ = ["MAX_INSERTION_ROWS", "Arena"]
 
-# Each buffer of a relation is twice as large as the one before it, between these sizes. It takes
-# some 50 µs to begin a buffer, so larger ones cost less for each step, up to the size of a cache.
+# Each buffer of a relation is twice as large as the one before it, between these sizes. To begin a
+# buffer takes about 50 µs, so steps cost less with larger ones; one of the largest size, 512 KB,
+# fits in the cache of a core.
 MIN_BUFFER_WORDS: Final = 1 << 14
 MAX_BUFFER_WORDS: Final = 1 << 16
 # A buffer has room for about this many steps of more than `MAX_INSERTION_ROWS` rows.
@@ -87,9 +88,10 @@ class Arena:
         self._first_step = 0
 
     def change_sign(self, step: int, *, is_deleting: bool) -> None:
-        """Note that small steps delete rows from here on, or insert them.
+        """Note that the first row of a small step is deleted, or inserted, as in later steps.
 
-        If at least `MIN_STEPS_OF_ONE_SIGN` steps have passed since the last change, the tails
+        Only steps that are one kernel call (`dbsp_wcoj.execution.small_steps`) tell the arena. If
+        at least `MIN_STEPS_OF_ONE_SIGN` steps have passed since the last change, the tails
         become ordinary runs, so that each run has one weight (`dbsp_wcoj.storage.spine`).
 
         Args:

@@ -10,7 +10,8 @@ If the first columns after the prefix determine the caller's order only up to ti
 eight bytes of a string do), the caller passes their number as ``tie_columns`` and also gets all
 rows that are tied with the last one.
 
-Cost: O(log N) per prefix and run to find it, O(runs) per row that is read. Alternative considered:
+Cost: O(log N) per prefix and run to find it, O(runs * columns) per row that is read or skipped: a
+deleted row is skipped until a merge removes it. Alternative considered:
 an ordered multiset per group. It would be a second copy of the rows, in separate objects.
 """
 
@@ -34,8 +35,9 @@ class PrefixRows(NamedTuple):
     Attributes:
         prefix_index: For each row, the index of its prefix in ``prefixes``.
         rows: The columns of each row after the prefix.
-        old: The weight of each row before the step; 0 if the limit is reached before the row.
-        new: The weight of each row after the step; 0 if the limit is reached before the row.
+        old: The weight of each row before the step; 0 if there was none that is returned: the row
+            comes after the limit, or its weight is negative without ``signed``.
+        new: The same after the step.
     """
 
     prefix_index: Int64Array
@@ -70,19 +72,21 @@ def prefix_lookup(
             shape ``(arity - k, n)``. It saves the time to read smaller rows, none of which may have
             a positive weight before the step.
         times: For each prefix, a time, shape ``(n,)``; the last column is a time as well. Rows are
-            returned until one was present by this time before the step, and one after it. A row is
-            present at a time if the weights so far of the rows that differ from it only in the time
-            add up to more than 0. Only with ``signed``.
+            returned until one was present at this time or earlier before the step, and one, which
+            may be another, after it; later times of the last row may be missing. A row is present
+            at a time if the weights up to then of the rows that differ from it only in the time add
+            up to more than 0. Only with ``signed``.
         order: The column order in which rows are read and returned; by default the order of the
             columns.
 
     Raises:
-        ArityError: The prefixes have as many columns as the trace, or more.
+        ArityError: The prefixes have as many columns as the trace, or more; or ``starts`` or
+            ``times`` have another shape.
         WeightError: The limit is below 1, or is combined with ``signed``; or there are times
             without ``signed``.
 
     Complexity:
-        O(runs log N) per prefix, O(runs * columns) per row that is read.
+        O(runs log N) per prefix, O(runs * columns) per row that is read or skipped.
 
     >>> from dbsp_wcoj import ZSet
     >>> trace = Trace(2)
@@ -109,6 +113,13 @@ def prefix_lookup(
         )
     if times is not None and not signed:
         raise WeightError("times need signed=True: the sum of weights up to a time has all of them")
+    starts_shape, count = None if starts is None else starts.shape, prefixes.shape[1]
+    if starts_shape not in (None, (depth, count)) or (times is not None and len(times) != count):
+        raise ArityError(
+            f"starts of shape {starts_shape} and {None if times is None else len(times)} times for "
+            f"{count} prefixes; give one of each for a prefix, or None: starts of shape "
+            f"{(depth, count)}"
+        )
     order = order or tuple(range(trace.arity))
     starts = np.empty((depth, 0), np.int64) if starts is None else np.ascontiguousarray(starts)
     tie_columns = depth if tie_columns is None else tie_columns

@@ -145,10 +145,11 @@ class KeyLayout:
 
 
 class RowKeySet:
-    """A set of keys to which sorted batches are added.
+    """A set of keys to which batches are added.
 
-    State: a few sorted arrays of geometrically growing sizes; or, once it takes no more memory or
-    at most `MAX_SMALL_BITS`, a bitmap of all possible keys.
+    State: a few sorted arrays of geometrically growing sizes, and batches of new keys that were not
+    sorted yet; or, once it takes no more memory or at most `MAX_SMALL_BITS`, a bitmap of all
+    possible keys.
 
     Args:
         key_bits: The number of bits of a key.
@@ -186,7 +187,7 @@ class RowKeySet:
             add_absent_bits(keys, bitmap, is_absent)
             self._size += int(np.count_nonzero(is_absent))
             return is_absent
-        self._sort_recent()
+        self._sort_unsorted()
         for known in self._arrays:
             mark_absent_keys(keys, known, is_absent)
         self._append(keys if is_absent.all() else keys[is_absent])
@@ -197,7 +198,7 @@ class RowKeySet:
         if self._bitmap is None:
             self._unsorted.append(keys)
             self._size += len(keys)
-        else:
+        else:  # in a bitmap, keys may have any order
             self.add_absent(keys)
 
     @property
@@ -215,11 +216,12 @@ class RowKeySet:
         self._size += len(added)
         self._append_sorted(added)
 
-    def _sort_recent(self) -> None:
+    def _sort_unsorted(self) -> None:
         """Sort the keys that were added in any order."""
-        unsorted, self._unsorted = self._unsorted, []
-        if unsorted:
-            self._append_sorted(np.sort(np.concatenate(unsorted)))
+        if self._unsorted:
+            added = np.sort(np.concatenate(self._unsorted))
+            self._unsorted = []
+            self._append_sorted(added)
 
     def _append_sorted(self, added: Int64Array) -> None:
         """Append an array of keys that are counted; merge it with arrays of similar size."""

@@ -71,7 +71,7 @@ from streaming.distributed.planning.load_balance import count_loads
 from streaming.distributed.planning.stage_bounds import StageBounds
 from streaming.distributed.program_change import change_cells
 from streaming.distributed.stage_reuse import StageReuse, find_stages
-from streaming.distributed.task_pins import TaskPins, check_locality
+from streaming.distributed.task_pins import TaskPins
 from streaming.distributed.unused_files import remove_unused_files
 from streaming.engine.engine import (
     CellCounts,
@@ -163,7 +163,8 @@ class DistributedEngine(Engine):
         pin_cells: True to pin the tasks of jobs to executors (`streaming.distributed.task_pins`).
 
     Raises:
-        StreamingError: The circuit cannot be distributed over this number of cells.
+        StreamingError: The circuit cannot be distributed over this number of cells, or its rows
+            pass through the driver, and ``pin_cells`` is true.
         StateError: ``keep`` is too small.
     """
 
@@ -182,6 +183,11 @@ class DistributedEngine(Engine):
     ) -> None:
         self._pins = TaskPins() if pin_cells else None
         self._program = DividedProgram(circuit, cells)
+        if pin_cells and self._program.driver_reason is not None:
+            raise StreamingError(
+                f"pin_cells=True: all rows pass through the driver, because "
+                f"{self._program.driver_reason}, and only tasks of jobs are pinned; omit pin_cells"
+            )
         self._files = files
         self._max_cells = cells
         self._pipeline: Pipeline | None = None
@@ -591,9 +597,11 @@ class DistributedEngine(Engine):
 
     def close(self) -> None:
         """Release the state directory, and the executors' memory of which tasks they run."""
-        super().close()
-        if self._pins is not None:
-            self._pins.release()
+        try:
+            super().close()
+        finally:
+            if self._pins is not None:
+                self._pins.release()
 
     def explain(self) -> str:
         """Describe the stages, with the grids and the loads of the cells of the state.
@@ -676,7 +684,7 @@ class DistributedEngine(Engine):
         """Return the session of a micro-batch, from now on that of the last micro-batch."""
         session = _session_of(frame)
         if self._pins is not None:
-            check_locality(session)
+            self._pins.check(session)
         self._last_session = session
         return session
 

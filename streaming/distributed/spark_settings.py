@@ -1,17 +1,17 @@
 """The settings that the jobs of cells rely on, whatever the session of a query has.
 
 Adaptive execution would merge the partitions of an exchange, and run each exchange as a job of its
-own. Other settings keep Arrow data as it is, and a table of rows outside of the plan.
+own. Other settings neither compress Arrow data nor copy the rows of a table into the plan.
 
 Spark can hash all exchanged rows, to repeat tasks if two attempts of an earlier task have sent
-different rows. Packets name their attempt, so these hashes would always differ. The driver compares
-attempts itself (`streaming.distributed.batch_job`), so Spark does not.
+different rows. Packets name their attempt, so the hashes of two attempts always differ. The driver
+compares attempts itself (`streaming.distributed.batch_job`), so Spark does not.
 
 Batches for Python are limited by their rows and their bytes. With a limit of the bytes, Spark adds
 up the sizes of all columns again after each row, which takes more time than to copy a small row. So
-jobs in which all rows have a small and fixed size have no such limit. Their packets
-(`streaming.distributed.execution.packets`) are small too, so that a batch of them has at most about
-`MAX_ROWS_TO_PYTHON` · `MAX_PACKET_BYTES` bytes.
+jobs whose columns all have values of at most 16 bytes have no such limit. What they exchange are
+packets of at most `MAX_PACKET_BYTES` (`streaming.distributed.execution.packets`), so a batch of
+packets has at most about `MAX_ROWS_TO_PYTHON` · `MAX_PACKET_BYTES` bytes: 256 MiB.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ MAX_ROWS_TO_PYTHON: Final = 1 << 10
 MAX_BYTES_TO_PYTHON: Final = 1 << 26
 _MAX_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT: Final = str((1 << 31) - 1)  # Spark does not look at the bytes
+#: The settings, for jobs whose rows may be large.
 SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.compression.codec": "none",
@@ -65,8 +66,8 @@ class _Use:
     is_limited: bool = False
 
 
-#: The sessions of running jobs. Each micro-batch may have another Python object for a session of
-#: the JVM, which has the settings.
+#: By session of the JVM, which has the settings. Micro-batches may have different Python objects
+#: for one session.
 _USES: Final[dict[Any, _Use]] = {}
 _LOCK: Final = Lock()
 

@@ -7,14 +7,15 @@ memory reads its newer files and builds its dictionaries again
     packets -> exchange by task -> join with the marker by task -> tasks
 
 The *marker* is a table with one row and one partition for each task, in the memory of the
-executors. The left join with it changes no packet and needs no further exchange. But Spark prefers
-to run a task where its partition of the marker is, if the exchange has no preference of its own: so
-the setting `LOCALITY` must be off. Spark waits for a busy executor up to ``spark.locality.wait``
-(3 s by default), and then runs the task elsewhere, with the same result.
+executors. The left join with it changes no packet and needs no further exchange. Only the place of
+the marker matters: Spark prefers to run a task where its partition of the marker is, unless the
+exchange has a preference of its own, which the setting `LOCALITY` turns off. Spark waits for a busy
+executor up to ``spark.locality.wait`` (3 s by default), and then runs the task elsewhere, with the
+same result.
 
-Spark spreads tasks evenly over idle executors, and so the marker. If executors are added or lost,
-the marker is placed again before the next job. Partitions of the marker that are lost during a job
-are computed again elsewhere.
+Spark spreads tasks evenly over idle executors, and therefore also the partitions of the marker. If
+executors are added or lost, the marker is placed again before the next job. Partitions of the
+marker that are lost during a job are computed again elsewhere.
 
 All sinks of an application share the markers, of a few bytes for each task. Closing the last sink
 that uses a marker frees it.
@@ -29,10 +30,12 @@ from threading import Lock
 from typing import Any, Final
 from weakref import WeakSet
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from streaming.distributed.spark_settings import use_settings
 from streaming.errors import StreamingError
 
 __all__ = ["LOCALITY", "TaskPins", "check_locality"]
@@ -41,7 +44,7 @@ log = logging.getLogger(__name__)
 
 #: The setting of the application by which an exchange prefers the executors with most of its rows.
 LOCALITY: Final = "spark.shuffle.reduceLocality.enabled"
-#: How often a marker is placed that is not spread evenly, because executors were busy.
+#: The most attempts to place a marker evenly.
 MAX_PLACEMENTS: Final = 3
 
 
@@ -53,35 +56,44 @@ class _Marker:
         application: The id of the application that has it in memory.
         tasks: The number of tasks.
         table: One row and one partition for each task.
-        executors: The addresses of driver and executors when it was placed.
+        processes: The addresses of driver and executors when it was placed.
         users: The pins that use it.
     """
 
     application: str
     tasks: int
     table: DataFrame
-    executors: tuple[str, ...] = ()
+    processes: tuple[str, ...] = ()
     users: WeakSet[TaskPins] = field(default_factory=WeakSet)
 
-    def place(self, executors: tuple[str, ...]) -> None:
-        """Compute the marker on the given executors."""
-        limit = -(-self.tasks // max(1, len(executors) - 1))  # without the driver
+    def place(self, processes: tuple[str, ...]) -> None:
+        """Compute the marker while these processes, driver and executors, are there."""
+        limit = -(-self.tasks // max(1, len(processes) - 1))  # without the driver
         most = 0
         for _ in range(MAX_PLACEMENTS):
-            self.table.unpersist(blocking=True)
-            self.table.persist().count()
-            most = max(_count_partitions(self.table, self.tasks).values())
+            self.table.unpersist()
+            with use_settings(self.table.sparkSession, has_small_rows=True):
+                self.table.persist().count()
+            most = max(_count_partitions(self.table, self.tasks).values(), default=0)
             if most <= limit:
                 break
         else:
             log.warning(
-                "an executor has %d of %d tasks of cells instead of at most %d, because others "
-                "were busy; this remains until an executor is added or lost",
+                "an executor has %d of %d tasks of cells instead of at most %d: the executors "
+                "differ in cores, or some were busy; it stays so until one is added or lost",
                 most,
                 self.tasks,
                 limit,
             )
-        self.executors = executors
+        self.processes = processes
+
+    def free(self) -> None:
+        """Free the memory of the executors, if their application still runs."""
+        try:
+            if _application_of(SparkSession.active()) == self.application:
+                self.table.unpersist()
+        except Exception as error:  # the session or its JVM has ended, and with it the memory
+            log.debug("the marker of %d tasks was not freed: %s", self.tasks, error)
 
 
 _MARKERS: Final[dict[int, _Marker]] = {}  # by the number of tasks
@@ -89,25 +101,47 @@ _LOCK: Final = Lock()
 
 
 class TaskPins:
-    """Pins the tasks of the jobs of a sink, with `check_locality` of its session."""
+    """Pins the tasks of the jobs of a sink."""
+
+    def __init__(self) -> None:
+        self._checked = ""  # the application whose setting was checked last
+
+    def check(self, session: SparkSession) -> None:
+        """Check the setting `LOCALITY` of the application, once.
+
+        Raises:
+            StreamingError: It is on.
+        """
+        application = _application_of(session)
+        if application != self._checked:
+            check_locality(session)
+            self._checked = application
 
     def pin(self, packets: DataFrame, tasks: int) -> DataFrame:
         """Return packets whose tasks prefer the same executors in each job.
+
+        If the marker cannot be placed, as when an executor is lost at this moment, the tasks of
+        this job run anywhere.
 
         Args:
             packets: The packets after their exchange by ``task``.
             tasks: The number of tasks.
 
         Complexity:
-            O(1), and a job of O(tasks) bytes if executors were added or lost.
+            O(executors); at the first use, and if executors were added or lost, also up to
+            `MAX_PLACEMENTS` jobs of O(tasks) bytes.
         """
         session = packets.sparkSession
         with _LOCK:
-            marker = _find_marker(session, tasks)
+            marker = _get_or_create_marker(session, tasks)
             marker.users.add(self)
-            executors = _list_executors(session)
-            if marker.executors != executors:
-                marker.place(executors)
+            processes = _list_processes(session)
+            if marker.processes != processes:
+                try:
+                    marker.place(processes)
+                except (PySparkException, Py4JError) as error:
+                    log.warning("the tasks of a job of cells are not pinned: %s", error)
+                    return packets
             table = marker.table
         return packets.join(table.hint("shuffle_hash"), "task", "left")
 
@@ -116,11 +150,9 @@ class TaskPins:
         with _LOCK:
             for marker in [*_MARKERS.values()]:
                 marker.users.discard(self)
-                if marker.users:
-                    continue
-                del _MARKERS[marker.tasks]
-                if _is_running(marker.application):
-                    marker.table.unpersist()
+                if not marker.users:
+                    del _MARKERS[marker.tasks]
+                    marker.free()
 
 
 def check_locality(session: SparkSession) -> None:
@@ -130,7 +162,7 @@ def check_locality(session: SparkSession) -> None:
         StreamingError: The setting `LOCALITY` is on.
     """
     value = session.sparkContext.getConf().get(LOCALITY, "true")
-    if value != "false":
+    if value.strip().lower() != "false":
         raise StreamingError(
             f"pin_cells=True with {LOCALITY}={value}: Spark would run tasks where most of their "
             f"rows are; start the application with {LOCALITY}=false, or omit pin_cells"
@@ -138,17 +170,19 @@ def check_locality(session: SparkSession) -> None:
 
 
 def _count_partitions(marker: DataFrame, tasks: int) -> Counter[str]:
-    """Return the number of partitions of a marker in the memory of each executor."""
-    query = marker.select("task")  # that of the table itself stays at the first placement
+    """Return the number of partitions of a marker in the memory of each executor.
+
+    A partition that has just been lost has no place and is not counted.
+    """
+    query = marker.select("task")  # a new query, because an old one knows an earlier placement
     partitions, session = query._jdf.queryExecution().toRdd(), marker.sparkSession
     context: Any = session._jsparkSession.sparkContext()
-    return Counter(
-        context.getPreferredLocs(partitions, task).mkString(" ") for task in range(tasks)
-    )
+    places = [context.getPreferredLocs(partitions, task).mkString(" ") for task in range(tasks)]
+    return Counter(place for place in places if place)
 
 
-def _find_marker(session: SparkSession, tasks: int) -> _Marker:
-    """Return the marker of this application, which is placed when it is used first."""
+def _get_or_create_marker(session: SparkSession, tasks: int) -> _Marker:
+    """Return the marker of this application; a new one is not placed yet."""
     application, marker = _application_of(session), _MARKERS.get(tasks)
     if marker is None or marker.application != application:
         numbers = session.range(tasks).select(f.col("id").cast("int").alias("task"))
@@ -161,15 +195,7 @@ def _application_of(session: SparkSession) -> str:
     return str(session.sparkContext.applicationId)
 
 
-def _is_running(application: str) -> bool:
-    """Return whether the application of this id has not ended."""
-    try:
-        return _application_of(SparkSession.active()) == application
-    except PySparkException:  # there is none
-        return False
-
-
-def _list_executors(session: SparkSession) -> tuple[str, ...]:
+def _list_processes(session: SparkSession) -> tuple[str, ...]:
     """Return the addresses of driver and executors."""
     addresses: Any = session._jsparkSession.sparkContext().getExecutorMemoryStatus().keySet()
     return tuple(sorted(addresses.mkString(" ").split(" ")))

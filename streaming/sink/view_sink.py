@@ -154,8 +154,8 @@ class ViewSink:
         cells: The maximum number of cells of each join or group, in mode "distributed". An existing
             state directory has one mode and one number of cells; ``python -m streaming rescale``
             changes them.
-        pin_cells: True to step the cells on the same executors in each micro-batch, so that they
-            find their state in memory: for executors of one core, and cells with many strings. It
+        pin_cells: True to step the cells on the same executors in each job, so that they find their
+            state in memory: for executors of one core, and cells with many strings. It
             needs the setting ``spark.shuffle.reduceLocality.enabled=false`` of the application.
         observers: Receive the events of each micro-batch (`SinkObserver`).
         clock: Returns the time of a micro-batch, for views that read ``now()``. The manifest
@@ -567,7 +567,7 @@ class ViewSink:
                 self._is_current = False  # the state in memory may differ from the one on disk
                 if isinstance(error, StateMismatchError | ProgramChangeError | MissedBatchesError):
                     # A sink that fits can open the directory, and this one loads the state again.
-                    self._versions.close()
+                    self._engine.close()
                 failure = error
                 self._notify(lambda observer: observer.batch_failed(batch_id, failure), batch_id)
                 raise
@@ -660,8 +660,10 @@ class ViewSink:
                 self._changes.undo_slices()
             self._is_current = False
             self._changes.restart_backfill()
-            self._engine.close()
-            FROZEN_OBJECTS.release(self)
+            try:
+                self._engine.close()
+            finally:
+                FROZEN_OBJECTS.release(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the settings, with which a copy continues from the state directory."""

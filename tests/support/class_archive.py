@@ -3,8 +3,8 @@
     python -m tests.support.class_archive PATH
 
 The JVM maps the archive instead of reading and verifying the same 15,000 classes again. The tests
-start dozens of JVMs, so `make test` makes the archive, and `use_class_archive` lets all JVMs of the
-tests use it. A JVM to which it does not fit, such as that of another Java, ignores it.
+start dozens of JVMs, so `make test` makes the archive, and `use_class_archive` lets the JVMs of
+drivers use it. A JVM to which it does not fit, such as that of another Java, ignores it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _NO_MESSAGES: Final = "-Xlog:disable"  # of an archive that does not fit
 
 
 def use_class_archive(archive: Path = ARCHIVE) -> None:
-    """Let the JVMs of this process and of its children use the archive, if there is one."""
+    """Let the drivers of this process and of its children use the archive, if there is one.
+
+    It changes nothing if the variable `_OPTIONS` is set.
+    """
     if archive.is_file():
         option = shlex.quote(f"-XX:SharedArchiveFile={archive}")
         os.environ.setdefault(_OPTIONS, f"{option} {_NO_MESSAGES}")
@@ -33,10 +36,12 @@ def use_class_archive(archive: Path = ARCHIVE) -> None:
 
 def make_class_archive(archive: Path) -> None:
     """Run a few queries in a JVM that writes the classes it has loaded to an archive at its end."""
+    # Only here: a test that uses the archive need not import Spark.
     from streaming import start_session
     from tests.support.spark_settings import SMALL_JVM
 
-    option = shlex.quote(f"-XX:ArchiveClassesAtExit={archive}")
+    unfinished = archive.with_suffix(".unfinished")
+    option = shlex.quote(f"-XX:ArchiveClassesAtExit={unfinished}")
     os.environ[_OPTIONS] = f"{option} {_NO_MESSAGES}"
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -56,7 +61,8 @@ def make_class_archive(archive: Path) -> None:
         writer.foreachBatch(lambda frame, _: frame.toArrow()).start().awaitTermination()
         session.stop()
         jvm.stdin.close()  # it ends when its parent does
-        jvm.wait()
+        jvm.wait(timeout=120)
+    unfinished.replace(archive)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ and, for the result, {value: weight}::
     result          {4: +1}                     {4: -1, 6: +1}
 
 State: all candidates, in one trace with the columns (key, value, iteration). So when the best value
-is deleted, the next best one is in the state. A step reads the candidates of the keys of its delta.
+is deleted, the next best one is in the state. A step reads the candidates of the keys of its delta,
+best value first, up to the value that is present at the first changed iteration both before and
+after the step: later iterations have this value or a better one.
 Values are compared by their codes, which have the order of the values
 (`circuits.runtime.operators.first_candidates.CandidateOrder`).
 """

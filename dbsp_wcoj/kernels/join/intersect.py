@@ -245,6 +245,7 @@ def count_in_bitmap(bitmap, lowest, highest, values, first, last):
         first = seek(values, first, last, lowest)
     if first < last and load_value(values, last - 1) > highest:
         last = seek(values, first, last, highest + 1)
+    # The number of found values, at most one more than this, must fit in 32 bits as well.
     span = np.uint64(highest) - np.uint64(lowest)
     if values & TAG != 0 and span < np.uint64(MAX_NEAR_RANGE - 1):
         narrow = values - TAG

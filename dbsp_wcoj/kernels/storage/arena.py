@@ -51,14 +51,23 @@ def order_entry(arena, index):
 
 
 @subroutine
-def has_room(arena, rows):
-    """Return whether the runs of ``rows`` rows and the merged tails fit in the buffer."""
-    end = load(arena, FREE)
-    arity = load(arena, ARITY)
+def has_room_for_tails(arena, rows, used_words):
+    """Return whether the tails, with ``rows`` rows more each, fit in the buffer.
+
+    ``used_words`` is the number of words after the first free one that something else takes.
+    """
+    end = load(arena, FREE) + used_words
     for index in range(load(arena, ORDERS)):
         tail_rows = load(load(order_entry(arena, index), TABLE), TAIL_ROWS)
-        end += words_of_run(arity, rows) + words_of_run(arity, tail_rows + rows)
+        end += words_of_run(load(arena, ARITY), tail_rows + rows)
     return end <= load(arena, MEMORY_WORDS)
+
+
+@subroutine
+def has_room(arena, rows):
+    """Return whether the runs of ``rows`` rows and the tails with these rows fit in the buffer."""
+    run_words = load(arena, ORDERS) * words_of_run(load(arena, ARITY), rows)
+    return has_room_for_tails(arena, rows, run_words)
 
 
 @subroutine
@@ -148,7 +157,9 @@ def add_small_runs(arena, first_run, rows):
         room for the tails; `ADDED`; or `MUST_SETTLE` if a spine must settle after that.
     """
     start = first_run - load(arena, MEMORY)
-    if start < 0 or start >= 8 * load(arena, FREE) or not has_room(arena, rows):
+    if start < 0 or start >= 8 * load(arena, FREE):
+        return NOT_ADDED
+    if not has_room_for_tails(arena, rows, np.int64(0)):
         return NOT_ADDED
     words = words_of_run(load(arena, ARITY), rows)
     for index in range(load(arena, ORDERS)):

@@ -14,8 +14,8 @@ of positive weight passes it in ``starts``; the traversal then starts there, or 
 the delta if that is earlier.
 
 A recursive minimum reads up to the first value that the group has when its delta begins. The last
-column is then a time, at which the value is present if its weights up to then add up to more than
-0, and ``times`` are the times at which the deltas begin.
+column is then a time: the value is present at a time if its weights up to then add up to more than
+0. The ``times`` are those at which the deltas begin.
 """
 
 import numpy as np
@@ -101,9 +101,9 @@ def look_up_prefixes(
         starts: For each prefix, a lower bound of its first row: no smaller row has a positive
             weight without the delta. Shape ``(arity - k, n)``, or ``(arity - k, 0)`` for no bounds.
         times: For each prefix, a time, shape ``(n,)``, or ``(0,)`` for none. The last column is a
-            time as well. Stop when a row was present up to this time without the delta, and one
-            with it: the weights so far of the rows that differ from it only in the time add up to
-            more than 0. Only with ``include_negative``.
+            time as well. Stop when one row was present at this time or earlier without the delta,
+            and one with it: the weights up to then of the rows that differ from it only in the time
+            add up to more than 0. Only with ``include_negative``.
         arity: Levels of the runs.
         limit: Stop when the weights of the rows add up to this; at least 1, or -1 for all rows.
         tie_columns: Then continue with rows that equal the last one in this many columns after the
@@ -113,7 +113,8 @@ def look_up_prefixes(
     Returns:
         ``(prefix_index, rows, old, new)``: the index of each row's prefix; the other columns of
         each row, shape ``(arity - k, rows)``; the weight of each row without the delta, and with
-        it. A weight is 0 if the row is not among the first rows without, or with, the delta.
+        it. With a limit, a weight is 0 if the row is not among the first rows without, or with, the
+        delta.
     """
     prefixes = borrow(prefixes)
     k, n = prefixes.shape

@@ -31,7 +31,8 @@ DUE_FUEL = TAIL_ROWS + 4  # fuel of these steps at which merge work is due, if t
 LIST_BITMAPS = TAIL_ROWS + 5
 TABLE_WORDS = TAIL_ROWS + 6
 
-# A run is merged with the older run before it if that one is at most this many times as large.
+# A run is usually merged with the older run before it if that one is at most this many times as
+# large.
 GROWTH_FACTOR = 8
 # Fuel, that is, merge work in rows, of a step: for each row, and for the step. A merge of a run of
 # n rows and one of up to 8 n has 9 n rows to copy, while about n rows arrive; three times that
@@ -39,10 +40,10 @@ GROWTH_FACTOR = 8
 FUEL_PER_ROW = 3 * (GROWTH_FACTOR + 1)
 FUEL_PER_STEP = 512
 
-# The tail of steps of k rows is full with more than `FULL_TAIL_ROWS` * sqrt(k) rows, at the latest
-# with five steps of the largest size. Then the spine makes it an ordinary run. A longer tail makes
-# steps slower, because each step copies the tail; with a shorter one, more tails become full, and
-# each of them takes as long as some hundred rows to copy.
+# The tail of steps of k rows is full with more than `FULL_TAIL_ROWS` * sqrt(k) rows: if no rows
+# cancel, after 65 steps of one row, or after 5 of the largest size. Then the spine makes it an
+# ordinary run. A longer tail makes steps slower, because each step copies the tail; with a shorter
+# one, more tails become full, and each of them costs as much as to copy a few hundred rows.
 FULL_TAIL_ROWS = 64
 
 

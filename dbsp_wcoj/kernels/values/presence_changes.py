@@ -1,4 +1,4 @@
-"""Presence changes: the iterations at which rows begin and cease to be present, before and after.
+"""Presence changes: how a step changes the iterations at which rows are present.
 
 A row is present after an iteration if its weights up to this iteration add up to more than 0. The
 iterations of a row ascend, so one pass over its history finds all changes of a step::
@@ -15,18 +15,18 @@ from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add
 
 @kernel
 def change_presence(rows, row_indices, iterations, old, new):
-    """Find the changes of a step at which rows begin or cease to be present.
+    """Find how a step changes the iterations at which rows become present or absent.
 
     Args:
         rows: int64, shape ``(columns, n)``; there may be no columns.
-        row_indices: int64, shape ``(m,)``: the row of each entry of a history, ascending.
+        row_indices: int64, shape ``(m,)``: the row of each entry of a history, not descending.
         iterations: int64, its iteration, ascending within a row.
         old: int64, its weight before the step.
         new: int64, its weight after the step.
 
     Returns:
-        ``(changed_rows, weights, is_overflow)``: the rows that change, each with the iteration as
-        its last column, in the order of the histories; their weights, from -2 to 2, without 0; and
+        ``(changed_rows, weights, is_overflow)``: a row for each change, with the iteration as its
+        last column, in the order of the histories; their weights, from -2 to 2, without 0; and
         whether a sum of weights does not fit in int64, so that the changes are not valid.
     """
     columns = rows.shape[0]

@@ -1,7 +1,7 @@
-"""Split iterations: copy the rows of each iteration to the iteration that reads them, the next one.
+"""Split iterations: group rows by iteration, and add 1 to it: the next iteration reads them.
 
-The last column of a row is its iteration. Each iteration gets its own block of memory, in which the
-rows are an array as those of any Z-set.
+The last column of a row is its iteration. One array receives the rows of all iterations. Those of
+an iteration are one slice of it, in which they are an array as those of any Z-set.
 """
 
 import numpy as np
@@ -19,23 +19,23 @@ def split_and_delay(rows, weights, order):
         order: int64, the positions of the rows, by ascending iteration.
 
     Returns:
-        ``(ends, blocks, ordered_weights)``: the number of rows up to and with each iteration; the
-        rows of each iteration, as the array of shape ``(columns, size)`` that begins at ``columns``
-        times the previous end; and the weights, in the given order.
+        ``(ends, blocks, ordered_weights)``: the number of rows up to and including each iteration;
+        the rows of each iteration, as the array of shape ``(columns, size)`` that begins at
+        ``columns`` times the previous end; and the weights, in the given order.
     """
     columns, count = rows.shape
     ends = np.empty(count, np.int64)
     blocks = np.empty(columns * count, np.int64)
     ordered_weights = np.empty(count, np.int64)
-    parts = 0
+    iterations = 0
     for k in range(count):
         if k == 0 or rows[columns - 1, order[k]] != rows[columns - 1, order[k - 1]]:
-            parts += 1
-        ends[parts - 1] = k + 1
+            iterations += 1
+        ends[iterations - 1] = k + 1
         ordered_weights[k] = weights[order[k]]
     begin = 0
-    for part in range(parts):
-        end = ends[part]
+    for iteration in range(iterations):
+        end = ends[iteration]
         place = columns * begin
         for column in range(columns):
             delay = 1 if column == columns - 1 else 0
@@ -43,4 +43,4 @@ def split_and_delay(rows, weights, order):
                 blocks[place] = rows[column, order[k]] + delay
                 place += 1
         begin = end
-    return ends[:parts], blocks, ordered_weights
+    return ends[:iterations], blocks, ordered_weights

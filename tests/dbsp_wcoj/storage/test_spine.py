@@ -265,6 +265,28 @@ def add_by_kernel(arena: Arena, runs: dict[tuple[int, ...], Run]) -> int:
     return status
 
 
+def test_runs_that_have_room_are_added_in_the_same_buffer(monkeypatch):
+    """A buffer of the least size for a step has room for its runs once, and for the tails."""
+    monkeypatch.setattr(arena_module, "MIN_BUFFER_WORDS", 1)
+    monkeypatch.setattr(arena_module, "MAX_BUFFER_WORDS", 1)
+    spines = [Spine(), Spine()]
+    arena = Arena(dict(zip([(0, 1), (1, 0)], spines, strict=True)))
+    for step in range(5):
+        delta = ZSet.from_rows([(step, k) for k in range(20)])
+        arena.start_buffer(len(delta))
+        runs, _ = arena.build_runs(delta)
+        assert arena.add(runs)
+    assert [spine.rows for spine in spines] == [100, 100]
+
+
+def test_buffers_double_up_to_the_size_of_a_cache():
+    arena, sizes = Arena({(0, 1): Spine()}), []
+    for _ in range(4):
+        arena.start_buffer(1)
+        sizes.append(arena._buffer.nbytes >> 10)
+    assert sizes == [128, 256, 512, 512]
+
+
 def test_the_first_small_step_needs_no_merge(monkeypatch):
     kernel = Mock(wraps=arena_module.add_small_runs)
     monkeypatch.setattr(arena_module, "add_small_runs", kernel)

@@ -15,7 +15,7 @@ from circuits import compile_sql
 from streaming import ViewSink
 from streaming.distributed import task_pins
 from streaming.distributed.spark_settings import use_settings
-from streaming.distributed.task_pins import LOCALITY, MAX_PLACEMENTS, TaskPins
+from streaming.distributed.task_pins import LOCALITY, MAX_PLACEMENTS, TaskPins, check_locality
 from streaming.errors import StreamingError
 from tests.streaming.distributed.local_job import LocalCluster, LocalFrame
 
@@ -66,6 +66,34 @@ def test_sinks_share_the_marker_until_the_last_one_is_closed(spark):
     assert count_tables_in_memory(spark) == before + 1
     second.release()
     assert count_tables_in_memory(spark) == before
+
+
+@pytest.mark.spark
+def test_a_marker_whose_session_has_ended_is_dropped(spark, monkeypatch):
+    """Then `SparkSession.active` raises errors of several kinds, and `close` must not."""
+    before, pins = count_tables_in_memory(spark), TaskPins()
+    pins.pin(packets(spark), TASKS)
+    (marker,) = task_pins._MARKERS.values()
+    for error in (AttributeError("'NoneType' object has no attribute 'sc'"), OSError("closed")):
+        with monkeypatch.context() as patch:
+            patch.setattr(SparkSession, "active", Mock(side_effect=error))
+            marker.free()
+    assert count_tables_in_memory(spark) == before + 1
+    pins.release()
+    assert count_tables_in_memory(spark) == before and not task_pins._MARKERS
+
+
+@pytest.mark.parametrize("value", ["false", "False", " FALSE "])
+def test_the_setting_is_read_as_spark_reads_it(value):
+    session = Mock()
+    session.sparkContext.getConf().get.return_value = value
+    check_locality(session)
+
+
+def test_rows_that_pass_through_the_driver_cannot_be_pinned(tmp_path):
+    circuit = compile_sql("SELECT x FROM t", {"t": {"x": "long"}}, materialize=["t"])
+    with pytest.raises(StreamingError, match=r"pin_cells=True: .* input 't' is materialized"):
+        ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=2, pin_cells=True)
 
 
 @pytest.mark.spark

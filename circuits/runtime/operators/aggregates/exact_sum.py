@@ -93,7 +93,7 @@ class ExactSum:
     >>> codes = codec.encode(pa.array([1e100, 1.0, 1e100]))
     >>> digits = exact.split(codes, np.array([1, 3, -1]))
     >>> total = ZSet.from_columns([digits.positions], digits.amounts)
-    >>> positions, amounts = total.columns[0].copy(), total.weights.copy()
+    >>> positions, amounts = total.columns[0].copy(), total.weights.copy()  # not read-only
     >>> sums = Digits(np.zeros(len(total), np.int64), positions, amounts)
     >>> exact.floats(sums, np.array([1])).tolist()
     [3.0]
