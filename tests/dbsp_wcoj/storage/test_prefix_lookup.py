@@ -205,3 +205,12 @@ def test_greater_rows_than_a_present_one_are_not_read():
 def test_times_need_signed_weights():
     with pytest.raises(WeightError, match="signed=True"):
         prefix_lookup(Trace(2), np.array([[1]]), times=np.array([1]))
+
+
+def test_starts_and_times_are_one_for_each_prefix():
+    prefixes = np.array([[7, 8]])
+    for times in (np.array([5]), np.empty(0, np.int64)):
+        with pytest.raises(ArityError, match=f"{len(times)} times for 2 prefixes"):
+            prefix_lookup(Trace(3), prefixes, signed=True, times=times)
+    with pytest.raises(ArityError, match=r"starts of shape \(1, 2\)"):
+        prefix_lookup(Trace(3), prefixes, starts=np.array([[0, 0]]))
