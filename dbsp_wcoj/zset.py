@@ -126,10 +126,13 @@ class ZSet:
             arity: The number of columns; needed only if ``rows`` may be empty.
 
         Raises:
-            ArityError: The rows have different lengths, or both rows and ``arity`` are missing.
+            ArityError: The rows have different lengths, or more than `MAX_ARITY` columns; or both
+                rows and ``arity`` are missing.
             ColumnTypeError: A value is not a 64-bit integer.
-            WeightError: A weight is not an integer, or there is not one weight per row.
-            WeightOverflowError: The sum of the weights of a row does not fit in int64.
+            WeightError: A weight is not an integer, or less than ``-(2**63 - 1)``; or there is not
+                one weight per row.
+            WeightOverflowError: The weights of a row, added in some order, leave the range of
+                weights.
 
         >>> ZSet.from_rows([(5,), (3,), (5,)], [1, 2, -1])
         ZSet({(3,): 2})
@@ -141,7 +144,7 @@ class ZSet:
                     "no rows, so the arity is unknown; give arity=, or ZSet.empty(arity)"
                 )
             arity = len(tuples[0])
-        check_type("arity", arity, int, "a number of columns")
+        _check_arity(arity)
         for row in tuples:
             if len(row) != arity:
                 raise ArityError(
@@ -170,8 +173,10 @@ class ZSet:
         Raises:
             ArityError: ``columns`` is empty, or the columns have different lengths.
             ColumnTypeError: A column does not hold integers that fit in int64.
-            WeightError: The weights have another length or type.
-            WeightOverflowError: The sum of the weights of a row does not fit in int64.
+            WeightError: The weights have another length or type, or one is less than
+                ``-(2**63 - 1)``.
+            WeightOverflowError: The weights of a row, added in some order, leave the range of
+                weights.
 
         Complexity:
             O(n) if the rows are sorted, else O(n) for each byte in which they differ.
@@ -216,10 +221,7 @@ class ZSet:
         >>> len(ZSet.empty(2))
         0
         """
-        if not isinstance(arity, int):
-            check_type("arity", arity, int, "a number of columns")
-        if not 0 <= arity <= MAX_ARITY:
-            raise ArityError(f"arity {arity}: give a number of columns from 0 to {MAX_ARITY}")
+        _check_arity(arity)
         return ZSet(np.empty((arity, 0), np.int64), np.empty(0, np.int64))
 
     @staticmethod
@@ -227,7 +229,7 @@ class ZSet:
         """The Z-set of arity 0 with this weight of the empty row.
 
         Raises:
-            WeightOverflowError: The weight does not fit in int64.
+            WeightOverflowError: The weight is outside of ``[-(2**63 - 1), 2**63 - 1]``.
 
         >>> ZSet.scalar(3).to_dict(), ZSet.scalar(0).to_dict()
         ({(): 3}, {})
@@ -327,6 +329,13 @@ class ZSet:
         assert all(w != 0 and abs(w) <= MAX_INT64 for w in self.weight_array.tolist())
 
 
+def _check_arity(arity: int) -> None:
+    if type(arity) is not int:
+        check_type("arity", arity, int, "a number of columns")
+    if not 0 <= arity <= MAX_ARITY:
+        raise ArityError(f"arity {arity}: give a number of columns from 0 to {MAX_ARITY}")
+
+
 # The sum of no rows of arity 0; most small steps return it.
 _ZERO: Final = ZSet.empty(0)
 
@@ -420,7 +429,6 @@ def sum_ranges(summands: Sequence[SortedRows], range_rows: int) -> Iterator[ZSet
         ]
         rows = np.concatenate([part.row_array for part in parts], axis=1)
         weights = np.concatenate([part.weight_array for part in parts])
-        del parts  # their memory is free before the sort
         total = consolidated_rows(rows, weights)
         if len(total):
             yield total

@@ -245,7 +245,7 @@ class JoinBuffers:
 
 
 def _map_zeros(words: int) -> Int64Array:
-    """Return zeros in new small pages, which take no memory before they are used; O(1)."""
+    """Return zeros in new pages, which take no memory before they are used; O(1)."""
     try:
         pages = mmap.mmap(-1, 8 * words, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:

@@ -108,6 +108,7 @@ class SmallSteps:
             arena.start_buffer(rows)
             relations.has_unfinished_commit = True
             status, total, joins = small_step(address, delta.row_array, delta.weight_array)
+            assert status != ARENA_FULL, "the new buffer has no room for the step"
         if status == MAY_OVERFLOW:
             relations.has_unfinished_commit = False
             return None

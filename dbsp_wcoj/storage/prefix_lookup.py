@@ -113,13 +113,11 @@ def prefix_lookup(
         )
     if times is not None and not signed:
         raise WeightError("times need signed=True: the sum of weights up to a time has all of them")
-    starts_shape, count = None if starts is None else starts.shape, prefixes.shape[1]
-    if starts_shape not in (None, (depth, count)) or (times is not None and len(times) != count):
-        raise ArityError(
-            f"starts of shape {starts_shape} and {None if times is None else len(times)} times for "
-            f"{count} prefixes; give one of each for a prefix, or None: starts of shape "
-            f"{(depth, count)}"
-        )
+    count = prefixes.shape[1]
+    if starts is not None and starts.shape != (depth, count):
+        raise ArityError(f"starts of shape {starts.shape}; give shape {(depth, count)}, or None")
+    if times is not None and times.shape != (count,):
+        raise ArityError(f"times of shape {times.shape}; give one for each of {count} prefixes")
     order = order or tuple(range(trace.arity))
     starts = np.empty((depth, 0), np.int64) if starts is None else np.ascontiguousarray(starts)
     tie_columns = depth if tie_columns is None else tie_columns

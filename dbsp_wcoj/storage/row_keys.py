@@ -220,7 +220,7 @@ class RowKeySet:
         """Sort the keys that were added in any order."""
         if self._unsorted:
             added = np.sort(np.concatenate(self._unsorted))
-            self._unsorted = []
+            self._unsorted = []  # after an error, the recursion drops the set
             self._append_sorted(added)
 
     def _append_sorted(self, added: Int64Array) -> None:
@@ -230,10 +230,10 @@ class RowKeySet:
         while len(self._arrays) > 1 and (
             len(self._arrays[-2]) <= GROWTH_FACTOR * len(self._arrays[-1])
         ):
-            newer = self._arrays.pop()
-            older = self._arrays[-1]
-            self._arrays[-1] = np.empty(len(older) + len(newer), np.int64)
-            merge_keys(older, newer, self._arrays[-1])
+            older, newer = self._arrays[-2:]
+            merged = np.empty(len(older) + len(newer), np.int64)
+            merge_keys(older, newer, merged)
+            self._arrays[-2:] = [merged]
 
     def add_rows(
         self,
@@ -292,7 +292,7 @@ class RowKeySet:
 
     def rows(self, layout: KeyLayout) -> Int64Array:
         """Return the rows of all keys, sorted, given the layout of the keys."""
-        if self._bitmap is None:
+        if self._bitmap is None or not layout.bits:
             return layout.decode(self.keys)
         rows: Int64Array = np.empty((len(layout.bits), self._size), np.int64)
         lowest = np.array(layout.lowest, np.int64)

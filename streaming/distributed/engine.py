@@ -163,8 +163,7 @@ class DistributedEngine(Engine):
         pin_cells: True to pin the tasks of jobs to executors (`streaming.distributed.task_pins`).
 
     Raises:
-        StreamingError: The circuit cannot be distributed over this number of cells, or its rows
-            pass through the driver, and ``pin_cells`` is true.
+        StreamingError: The circuit cannot be distributed over this number of cells.
         StateError: ``keep`` is too small.
     """
 
@@ -183,11 +182,7 @@ class DistributedEngine(Engine):
     ) -> None:
         self._pins = TaskPins() if pin_cells else None
         self._program = DividedProgram(circuit, cells)
-        if pin_cells and self._program.driver_reason is not None:
-            raise StreamingError(
-                f"pin_cells=True: all rows pass through the driver, because "
-                f"{self._program.driver_reason}, and only tasks of jobs are pinned; omit pin_cells"
-            )
+        self._warn_if_not_pinned()
         self._files = files
         self._max_cells = cells
         self._pipeline: Pipeline | None = None
@@ -585,6 +580,15 @@ class DistributedEngine(Engine):
 
     def _continue_with_program(self, program: DividedProgram) -> None:
         self._program, self.circuit, self._pipeline = program, program.driver, None
+        self._warn_if_not_pinned()
+
+    def _warn_if_not_pinned(self) -> None:
+        """Warn that no task is pinned if all rows pass through the driver."""
+        reason = self._program.driver_reason
+        if self._pins is not None and reason is not None:
+            log.warning(
+                "pin_cells=True has no effect: rows pass through the driver, because %s", reason
+            )
 
     def _check_not_dropped(self, circuit: Circuit, dropped: Collection[str]) -> None:
         """Raise an error if a view is added again before a commit, which cells cannot tell."""

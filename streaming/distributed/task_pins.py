@@ -14,11 +14,12 @@ executor up to ``spark.locality.wait`` (3 s by default), and then runs the task 
 same result.
 
 Spark spreads tasks evenly over idle executors, and therefore also the partitions of the marker. If
-executors are added or lost, the marker is placed again before the next job. Partitions of the
-marker that are lost during a job are computed again elsewhere.
+executors are added or lost, the lost partitions are computed elsewhere before the next job; all of
+them, if an executor then has more than its share. Partitions that are lost during a job are
+computed again elsewhere.
 
-All sinks of an application share the markers, of a few bytes for each task. Closing the last sink
-that uses a marker frees it.
+All sinks of an application with as many tasks share a marker, of a few bytes for each task. Closing
+the last of them frees it.
 """
 
 from __future__ import annotations
@@ -67,15 +68,21 @@ class _Marker:
     users: WeakSet[TaskPins] = field(default_factory=WeakSet)
 
     def place(self, processes: tuple[str, ...]) -> None:
-        """Compute the marker while these processes, driver and executors, are there."""
+        """Compute the marker while these processes, driver and executors, are there.
+
+        Partitions that an executor has stay there, unless it has more than its share.
+        """
+        self.processes = ()  # after an error, the next job places it again
         limit = -(-self.tasks // max(1, len(processes) - 1))  # without the driver
         most = 0
-        for _ in range(MAX_PLACEMENTS):
-            self.table.unpersist()
+        for attempt in range(MAX_PLACEMENTS):
+            if attempt:
+                self.table.unpersist()
             with use_settings(self.table.sparkSession, has_small_rows=True):
                 self.table.persist().count()
-            most = max(_count_partitions(self.table, self.tasks).values(), default=0)
-            if most <= limit:
+            counts = _count_partitions(self.table, self.tasks)
+            most = max(counts.values(), default=0)
+            if most <= limit and sum(counts.values()) == self.tasks:
                 break
         else:
             log.warning(

@@ -154,8 +154,9 @@ class ViewSink:
         cells: The maximum number of cells of each join or group, in mode "distributed". An existing
             state directory has one mode and one number of cells; ``python -m streaming rescale``
             changes them.
-        pin_cells: True to step the cells on the same executors in each job, so that they find their
-            state in memory: for executors of one core, and cells with many strings. It
+        pin_cells: True to step the cells on the same executors in each micro-batch that executors
+            decode, so that they find their state in memory: for executors of one core, and cells
+            with many strings. It
             needs the setting ``spark.shuffle.reduceLocality.enabled=false`` of the application.
         observers: Receive the events of each micro-batch (`SinkObserver`).
         clock: Returns the time of a micro-batch, for views that read ``now()``. The manifest

@@ -262,6 +262,8 @@ def test_columns_or_weights_that_do_not_fit_are_a_typed_error(columns, weights, 
         ([(1,)], ["1"], None, WeightError),
         ([(1,)], [1 << 63], None, (WeightError, WeightOverflowError)),
         ([], [1], 1, WeightError),
+        ([], None, -1, ArityError),
+        ([], None, 70_000, ArityError),
     ],
 )
 def test_rows_or_weights_that_do_not_fit_are_a_typed_error(rows, weights, arity, error):

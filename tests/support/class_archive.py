@@ -61,8 +61,13 @@ def make_class_archive(archive: Path) -> None:
         writer.foreachBatch(lambda frame, _: frame.toArrow()).start().awaitTermination()
         session.stop()
         jvm.stdin.close()  # it ends when its parent does
-        jvm.wait(timeout=120)
-    unfinished.replace(archive)
+        try:
+            jvm.wait(timeout=120)
+            unfinished.replace(archive)
+        except BaseException:
+            jvm.kill()
+            unfinished.unlink(missing_ok=True)
+            raise
 
 
 if __name__ == "__main__":

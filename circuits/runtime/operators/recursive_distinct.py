@@ -74,11 +74,16 @@ class RecursiveSetOperator:
             rows, histories.prefix_index, histories.rows[0], histories.old, histories.new
         )
         if is_overflow:
-            raise WeightOverflowError(
-                f"the weights of a row in a recursion add up to more than int64 holds ({MAX_INT64})"
-                "; give smaller weights, or read distinct rows in it"
-            )
+            raise history_overflow()
         return ZSet(changed_rows, weights), staged
+
+
+def history_overflow() -> WeightOverflowError:
+    """Return the error of a row whose weights up to an iteration add up to too much."""
+    return WeightOverflowError(
+        f"the weights of a row in a recursion add up to more than int64 holds ({MAX_INT64})"
+        "; give smaller weights, or read distinct rows in it"
+    )
 
 
 class RecursiveBagOperator:

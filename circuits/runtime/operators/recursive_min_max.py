@@ -12,9 +12,9 @@ the improvements, which are fed back, and the final best values, which are the r
 
 An improvement is never taken back at a later iteration. In a monotone recursion
 (`circuits.datalog.recursive_min_max`) this is not necessary: whatever is derived from a worse value
-is either derived from the best value, too, or a worse candidate itself. To delete the value that is
-improved would double the candidates. An example stream of one key, as {(value, iteration): weight}
-and, for the result, {value: weight}::
+is either derived from the best value, too, or a worse candidate itself. Deleting the value that an
+improvement replaces would double the candidates. An example stream of one key, as
+{(value, iteration): weight} and, for the result, {value: weight}::
 
     delta           {(9, 1): +1, (4, 3): +1}    {(4, 3): -1, (6, 3): +1}
     improvements    {(9, 1): +1, (4, 3): +1}    {(4, 3): -1, (6, 3): +1}
@@ -22,8 +22,8 @@ and, for the result, {value: weight}::
 
 State: all candidates, in one trace with the columns (key, value, iteration). So when the best value
 is deleted, the next best one is in the state. A step reads the candidates of the keys of its delta,
-best value first, up to the value that is present at the first changed iteration both before and
-after the step: later iterations have this value or a better one.
+best value first, until it has found one that is present at the first changed iteration before the
+step, and one, perhaps another, after it: at later iterations the key has these or better ones.
 Values are compared by their codes, which have the order of the values
 (`circuits.runtime.operators.first_candidates.CandidateOrder`).
 """
@@ -39,6 +39,7 @@ from circuits.runtime.operators.aggregates.groups import changed_groups
 from circuits.runtime.operators.first_candidates import CandidateOrder
 from circuits.runtime.operators.first_derivations import first_positions_of_rows
 from circuits.runtime.operators.operator import Result, StepContext
+from circuits.runtime.operators.recursive_distinct import history_overflow
 from circuits.types.codecs.codec import Codec
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.kernels.values.running_best import change_improvements
@@ -110,7 +111,8 @@ class RecursiveMinMaxOperator:
         """Compute the change of the improvements of the keys in the delta.
 
         Raises:
-            WeightOverflowError: The total weight of a row would leave int64.
+            WeightOverflowError: The total weight of a row, or the sum of the weights of a value up
+                to an iteration, would leave int64.
         """
         (delta,) = deltas
         if not len(delta):
@@ -137,9 +139,11 @@ class RecursiveMinMaxOperator:
         size = len(histories.prefix_index)
         positions, weights = np.empty((2, size), np.int64)
         best_positions, best_weights = np.empty((2, 2 * size), np.int64)
-        count, best_count = change_improvements(
+        count, best_count, is_overflow = change_improvements(
             *map(np.ascontiguousarray, histories), positions, weights, best_positions, best_weights
         )
+        if is_overflow:
+            raise history_overflow()
         improved, best = positions[:count], best_positions[:best_count]
         key_rows = keys[:, histories.prefix_index[improved]]
         best_key_rows = keys[:, histories.prefix_index[best]]

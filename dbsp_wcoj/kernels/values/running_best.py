@@ -13,6 +13,7 @@ iteration so far. The first improvement that it finds has the least value of the
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
+from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add
 
 # No iteration is as late as this.
 NEVER = np.int64(2**63 - 1)
@@ -35,7 +36,8 @@ def change_improvements(keys, rows, old, new, positions, weights, best_positions
         best_weights: int64, shape ``(2 n,)``; receives 1 for new values, -1 for old ones.
 
     Returns:
-        ``(changes, best_changes)``: the numbers of positions.
+        ``(changes, best_changes, is_overflow)``: the numbers of positions; and whether a sum of
+        weights does not fit in int64, so that they are not valid.
     """
     values = rows[0]
     iterations = rows[1]
@@ -47,6 +49,7 @@ def change_improvements(keys, rows, old, new, positions, weights, best_positions
     new_earliest = NEVER
     old_best = np.int64(-1)
     new_best = np.int64(-1)
+    is_overflow = False
     for i in range(keys.shape[0]):
         if i == 0 or keys[i] != keys[i - 1]:
             best_count = write_best(
@@ -62,10 +65,13 @@ def change_improvements(keys, rows, old, new, positions, weights, best_positions
             old_sum = np.int64(0)
             new_sum = np.int64(0)
         iteration = iterations[i]
-        is_old = old_sum <= 0 and old_sum + old[i] > 0 and iteration < old_earliest
-        is_new = new_sum <= 0 and new_sum + new[i] > 0 and iteration < new_earliest
-        old_sum += old[i]
-        new_sum += new[i]
+        old_before = old_sum
+        new_before = new_sum
+        old_sum = add(old_sum, old[i])
+        new_sum = add(new_sum, new[i])
+        is_overflow |= old_sum == OVERFLOWED or new_sum == OVERFLOWED
+        is_old = old_before <= 0 and old_sum > 0 and iteration < old_earliest
+        is_new = new_before <= 0 and new_sum > 0 and iteration < new_earliest
         if is_old:
             old_earliest = iteration
             if old_best < 0:
@@ -79,7 +85,7 @@ def change_improvements(keys, rows, old, new, positions, weights, best_positions
             weights[count] = 1 if is_new else -1
             count += 1
     best_count = write_best(values, old_best, new_best, best_positions, best_weights, best_count)
-    return count, best_count
+    return count, best_count, is_overflow
 
 
 @subroutine

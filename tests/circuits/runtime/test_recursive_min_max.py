@@ -167,6 +167,14 @@ def test_sums_of_weights_beyond_int64_are_refused_and_others_not():
         step(operator, ZSet.from_rows([(7, k) for k in range(2, 6)], [2**61] * 4))
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_sums_of_weights_of_a_candidate_beyond_int64_are_refused(sign):
+    """A sum of two that wrapped around would be 2, and the value would be the best one."""
+    candidates = ZSet.from_rows([(7, 4, 1), (7, 4, 2)], [sign * (2**63 - 1)] * 2)
+    with pytest.raises(WeightOverflowError, match="add up to more than int64 holds"):
+        RecursiveMinMaxOperator(3, 1, least=True).evaluate([candidates])
+
+
 def read_all_rows(trace, candidates, keys, staged):
     """Read all rows of each changed key, of all iterations."""
     return prefix_lookup(trace, keys, signed=True, step=staged)

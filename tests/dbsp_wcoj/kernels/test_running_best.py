@@ -44,9 +44,10 @@ def test_the_changes_are_those_between_two_naive_evaluations(weights):
     size = len(candidates)
     positions, signs = np.empty((2, size), np.int64)
     best_positions, best_signs = np.empty((2, 2 * size), np.int64)
-    count, best_count = change_improvements(
+    count, best_count, is_overflow = change_improvements(
         rows[0], rows[1:], old, new, positions, signs, best_positions, best_signs
     )
+    assert not is_overflow
     expected: Counter[Candidate] = Counter()
     expected_best: Counter[tuple[int, int]] = Counter()
     for sign, column in ((1, 1), (-1, 0)):

@@ -127,3 +127,10 @@ def test_rows_that_fit_are_added_in_one_pass_and_others_change_nothing(data):
         model |= set(weights)
         assert len(known) == len(model)
     assert known.rows(layout).T.tolist() == [list(r) for r in sorted(model)]
+
+
+def test_a_set_of_rows_without_columns_has_one_key_and_one_row():
+    keys = RowKeySet(0)
+    assert keys.add_absent(np.array([0])).tolist() == [True]
+    assert keys.rows(KeyLayout((), ())).shape == (0, 1)
+    assert keys.keys.tolist() == [0]

@@ -9,6 +9,7 @@ from unittest.mock import Mock, patch
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from circuits import compile_sql
@@ -69,18 +70,17 @@ def test_sinks_share_the_marker_until_the_last_one_is_closed(spark):
 
 
 @pytest.mark.spark
-def test_a_marker_whose_session_has_ended_is_dropped(spark, monkeypatch):
+def test_a_marker_whose_session_has_ended_is_dropped(spark):
     """Then `SparkSession.active` raises errors of several kinds, and `close` must not."""
     before, pins = count_tables_in_memory(spark), TaskPins()
     pins.pin(packets(spark), TASKS)
-    (marker,) = task_pins._MARKERS.values()
+    marker = task_pins._MARKERS[TASKS]
     for error in (AttributeError("'NoneType' object has no attribute 'sc'"), OSError("closed")):
-        with monkeypatch.context() as patch:
-            patch.setattr(SparkSession, "active", Mock(side_effect=error))
+        with patch.object(SparkSession, "active", side_effect=error):
             marker.free()
     assert count_tables_in_memory(spark) == before + 1
     pins.release()
-    assert count_tables_in_memory(spark) == before and not task_pins._MARKERS
+    assert count_tables_in_memory(spark) == before and TASKS not in task_pins._MARKERS
 
 
 @pytest.mark.parametrize("value", ["false", "False", " FALSE "])
@@ -90,10 +90,50 @@ def test_the_setting_is_read_as_spark_reads_it(value):
     check_locality(session)
 
 
-def test_rows_that_pass_through_the_driver_cannot_be_pinned(tmp_path):
+def test_the_setting_is_read_once_for_an_application():
+    pins, session = TaskPins(), Mock()
+    read = session.sparkContext.getConf().get
+    read.return_value = "false"
+    for application in ("a", "a", "b"):
+        session.sparkContext.applicationId = application
+        pins.check(session)
+    assert read.call_count == 2
+
+
+def test_a_warning_says_why_no_task_is_pinned(tmp_path, caplog):
     circuit = compile_sql("SELECT x FROM t", {"t": {"x": "long"}}, materialize=["t"])
-    with pytest.raises(StreamingError, match=r"pin_cells=True: .* input 't' is materialized"):
-        ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=2, pin_cells=True)
+    ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=2, pin_cells=True).close()
+    (message,) = [text for text in caplog.messages if "pin_cells" in text]
+    assert "because input 't' is materialized" in message
+
+
+def test_a_job_whose_marker_cannot_be_placed_runs_anywhere_and_the_next_one_is_pinned(caplog):
+    table, packets, pins = Mock(), Mock(), TaskPins()
+    marker = task_pins._Marker("application", TASKS, table, processes=("a", "driver"))
+    count = table.persist.return_value.count
+    count.side_effect = [PySparkException("an executor was lost"), None]
+    with (
+        patch.object(task_pins, "_get_or_create_marker", return_value=marker),
+        patch.object(task_pins, "_list_processes", side_effect=[("b", "driver"), ("a", "driver")]),
+        patch.object(task_pins, "_count_partitions", return_value=Counter({"a": TASKS})),
+    ):
+        assert pins.pin(packets, TASKS) is packets
+        assert "an executor was lost" in caplog.text
+        assert pins.pin(packets, TASKS) is packets.join.return_value
+    assert count.call_count == 2
+
+
+def test_the_marker_is_freed_also_if_the_state_cannot_be_closed(tmp_path):
+    circuit = compile_sql("SELECT x FROM t", {"t": {"x": "long"}})
+    sink = ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=2, pin_cells=True)
+    with (
+        patch.object(TaskPins, "release") as release,
+        patch.object(type(sink._versions), "close", side_effect=OSError("no space")),
+        pytest.raises(OSError, match="no space"),
+    ):
+        sink.close()
+    assert release.call_count == 1
+    sink.close()
 
 
 @pytest.mark.spark
@@ -159,23 +199,22 @@ def test_a_sink_pins_the_tasks_of_all_exchanges_of_each_micro_batch(tmp_path, pi
         ([5, 3], 2, 0),
         ([4] * (MAX_PLACEMENTS - 1) + [3], MAX_PLACEMENTS, 0),
         ([4] * MAX_PLACEMENTS, MAX_PLACEMENTS, 1),
+        ([0, 3], 2, 0),  # in the first one, no partition is in memory
     ],
 )
 def test_a_marker_is_placed_again_until_no_executor_has_more_than_its_share(
     caplog, most_tasks, placements, warnings
 ):
     tasks, table = 5, Mock()
-    spread = [Counter({"a": most, "b": tasks - most}) for most in most_tasks]
+    spread = [Counter({"a": most, "b": tasks - most} if most else {}) for most in most_tasks]
     marker = task_pins._Marker("application", tasks, table)
     with (
         patch.object(task_pins, "_count_partitions", side_effect=spread),
         caplog.at_level(logging.WARNING, task_pins.__name__),
     ):
         marker.place(("a", "b", "driver"))
-    assert [name for name, _, _ in table.method_calls if name in ("unpersist", "persist")] == [
-        "unpersist",
-        "persist",
-    ] * placements
+    calls = [name for name, _, _ in table.method_calls if name in ("unpersist", "persist")]
+    assert calls == ["persist"] + ["unpersist", "persist"] * (placements - 1)
     assert table.persist.return_value.count.call_count == placements
     assert len(caplog.messages) == warnings
     for message in caplog.messages:
