@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -121,6 +121,10 @@ def readme_section(results: Mapping[str, Result]) -> str:
     return "\n".join([*lines, *_machines({name: results[name] for name in shown})])
 
 
+# Tables that list only the rows that miss their target by most.
+_SELECTED_BY_VERDICT: Final = frozenset({"Worst choices"})
+
+
 def page_tables(results: Mapping[str, Result]) -> str:
     """Render the tables and plots of docs/benchmarks.md."""
     lines: list[str] = []
@@ -133,7 +137,8 @@ def page_tables(results: Mapping[str, Result]) -> str:
         ]
         if selections:
             shown[name] = results[name]
-            lines += [f"## {SECTIONS[name]}", "", _claim(results[name]), ""]
+            claim = f"{_claim(results[name])}{_count_met(results[name])}"
+            lines += [f"## {SECTIONS[name]}", "", claim, ""]
             for chart in charts_with_data(results):
                 if chart.result == name and chart.on_page:
                     lines += [_picture(chart, "pictures/benchmarks"), ""]
@@ -247,6 +252,29 @@ def _machines(results: Mapping[str, Result]) -> Iterator[str]:
 
 def _claim(result: Result) -> str:
     return result.claim if result.claim.endswith(".") else f"{result.claim}."
+
+
+def _count_met(result: Result) -> str:
+    """Return a sentence that says how many targets a result meets; empty without targets.
+
+    >>> rows = [{"met": True}, {"met": False, "hubs met": True}, {"met": None}]
+    >>> _count_met(Result("live", "", {"LIVE": rows}, {}))
+    ' Of 3 targets, 2 are met.'
+    """
+    verdicts = [
+        value
+        for title, rows in result.tables.items()
+        if title not in _SELECTED_BY_VERDICT
+        for row in rows
+        for name, value in row.items()
+        if name.split()[-1] == "met" and isinstance(value, bool)
+    ]
+    if not verdicts:
+        return ""
+    met = sum(verdicts)
+    if met == len(verdicts):
+        return " All targets are met."
+    return f" Of {len(verdicts)} targets, {met} {'is' if met == 1 else 'are'} met."
 
 
 def _versions(result: Result) -> str:
