@@ -40,11 +40,15 @@ GROWTH_FACTOR = 8
 FUEL_PER_ROW = 3 * (GROWTH_FACTOR + 1)
 FUEL_PER_STEP = 512
 
-# The tail of steps of k rows is full with more than `FULL_TAIL_ROWS` * sqrt(k) rows: if no rows
-# cancel, after 65 steps of one row, or after 5 of the largest size. Then the spine makes it an
-# ordinary run. A longer tail makes steps slower, because each step copies the tail; with a shorter
-# one, more tails become full, and each of them costs as much as to copy a few hundred rows.
+# The tail of steps of k rows is full if it has more rows than
+#     min(`FULL_TAIL_ROWS` * sqrt(k), max(`FULL_MEDIUM_TAIL_ROWS`, `FULL_TAIL_STEPS` * k))
+# so if no rows cancel, after 65 steps of one row, or after 4 of the largest size. Then the spine
+# makes it an ordinary run. A longer tail makes steps slower, because each step copies the tail, and rows whose
+# deletion is in it stay in memory; with a shorter one, more tails become full, and each of them
+# costs as much as to copy a few hundred rows.
 FULL_TAIL_ROWS = 64
+FULL_MEDIUM_TAIL_ROWS = 192
+FULL_TAIL_STEPS = 3
 
 
 def fuel_of(rows: int, steps: int) -> int:
@@ -62,8 +66,12 @@ def is_tail_full(tail_rows: int, rows: int, steps: int) -> bool:
 
     >>> is_tail_full(64, 64, 64), is_tail_full(65, 65, 65), is_tail_full(65, 260, 65)
     (False, True, False)
+    >>> is_tail_full(192, 192, 6), is_tail_full(224, 224, 7), is_tail_full(700, 700, 3)
+    (False, True, False)
     """
-    return tail_rows * tail_rows * steps > FULL_TAIL_ROWS * FULL_TAIL_ROWS * rows
+    if tail_rows * tail_rows * steps > FULL_TAIL_ROWS * FULL_TAIL_ROWS * rows:
+        return True
+    return tail_rows > FULL_MEDIUM_TAIL_ROWS and tail_rows * steps > FULL_TAIL_STEPS * rows
 
 
 _fuel_of, _is_tail_full = subroutine(fuel_of), subroutine(is_tail_full)
