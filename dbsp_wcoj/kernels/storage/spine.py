@@ -43,9 +43,9 @@ FUEL_PER_STEP = 512
 # The tail of steps of k rows is full if it has more rows than
 #     min(`FULL_TAIL_ROWS` * sqrt(k), max(`FULL_MEDIUM_TAIL_ROWS`, `FULL_TAIL_STEPS` * k))
 # so if no rows cancel, after 65 steps of one row, or after 4 of the largest size. Then the spine
-# makes it an ordinary run. A longer tail makes steps slower, because each step copies the tail, and rows whose
-# deletion is in it stay in memory; with a shorter one, more tails become full, and each of them
-# costs as much as to copy a few hundred rows.
+# makes it an ordinary run. A longer tail makes steps slower, because each step copies the tail, and
+# rows whose deletion is in it stay in memory; with a shorter one, more tails become full, and each
+# of them costs as much as to copy a few hundred rows.
 FULL_TAIL_ROWS = 64
 FULL_MEDIUM_TAIL_ROWS = 192
 FULL_TAIL_STEPS = 3
