@@ -179,7 +179,7 @@ $(VENV)/.java: $(BIN)/python | $(VENV)/.demo
 		$(BIN)/dbsp-wcoj-java; }
 	@touch $@
 
-# The tests start dozens of JVMs; with an archive of Spark's classes, each takes half of the time.
+# The tests start dozens of JVMs; with an archive of Spark's classes, each starts in less time.
 $(CLASSES): tests/support/class_archive.py constraints.txt | $(VENV)/.test $(VENV)/.java
 	@echo "Making an archive of Spark's classes (once) ..."
 	@rm -f $@

@@ -10,7 +10,6 @@ One set of buffers serves one join at a time; each parallel task of a join has i
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from dbsp_wcoj.kernels.join import induced_subgraph, join_layout, narrow_lists
 from dbsp_wcoj.kernels.storage.spine import MAX_RUNS
+from dbsp_wcoj.storage.small_pages import map_memory
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["CHUNK_ROWS", "CliqueLists", "JoinBuffers", "NarrowLists", "PreparedLists", "address_of"]
@@ -246,11 +246,7 @@ class JoinBuffers:
 
 def _map_zeros(words: int) -> Int64Array:
     """Return zeros in new pages, which take no memory before they are used; O(1)."""
-    try:
-        pages = mmap.mmap(-1, 8 * words, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except OSError as error:
-        raise MemoryError(f"no memory for {8 * words:,} bytes") from error
-    return np.frombuffer(pages, np.int64)
+    return np.frombuffer(map_memory(8 * words), np.int64)
 
 
 def address_of(array: Int64Array | NDArray[np.int32]) -> int:

@@ -67,7 +67,7 @@ class SmallSteps:
         """
         if OBSERVERS and current_observer() is not None:
             return None
-        if (type(deltas) is not dict and not isinstance(deltas, Mapping)) or len(deltas) != 1:
+        if not isinstance(deltas, Mapping) or len(deltas) != 1:
             return None
         ((name, delta),) = deltas.items()
         if not isinstance(delta, ZSet):

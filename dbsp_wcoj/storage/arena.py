@@ -33,8 +33,8 @@ from dbsp_wcoj.zset import Int64Array, ZSet
 __all__ = ["MAX_INSERTION_ROWS", "Arena"]
 
 # Each buffer of a relation is twice as large as the one before it, between these sizes. To begin a
-# buffer takes about 50 µs, so steps cost less with larger ones; one of the largest size, 512 KB,
-# fits in the cache of a core.
+# buffer takes longer than a small step, so steps cost less with larger ones; one of the largest
+# size, 512 KB, fits in the cache of a core.
 MIN_BUFFER_WORDS: Final = 1 << 14
 MAX_BUFFER_WORDS: Final = 1 << 16
 # A buffer has room for about this many steps of more than `MAX_INSERTION_ROWS` rows.

@@ -29,7 +29,7 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FREE_MEMORY", "MIN_MAPPED_BYTES", "FreeMemory", "SmallPages"]
+__all__ = ["FREE_MEMORY", "MIN_MAPPED_BYTES", "FreeMemory", "SmallPages", "map_memory"]
 
 Words = npt.NDArray[np.int64]
 
@@ -169,10 +169,7 @@ class SmallPages:
             self._map = block.memory
             self._written = max(self._written, block.written)
         else:
-            try:
-                self._map = mmap.mmap(-1, 8 * words, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            except OSError as error:
-                raise MemoryError(f"no memory for {8 * words:,} bytes") from error
+            self._map = map_memory(8 * words)
         # Used memory as well: its array before may have allowed large pages.
         _advise(self._map, mmap.MADV_NOHUGEPAGE)
 
@@ -241,6 +238,18 @@ class SmallPages:
         memory.close()
         self._map = None
         return True
+
+
+def map_memory(size: int) -> mmap.mmap:
+    """Return so many bytes of zeros, whose pages the system supplies when they are written; O(1).
+
+    Raises:
+        MemoryError: The system has no memory for them.
+    """
+    try:
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no memory for {size:,} bytes") from error
 
 
 def _advise(memory: mmap.mmap, advice: int) -> None:

@@ -1,8 +1,8 @@
-"""An archive of the classes of Spark, with which a JVM starts in half of the CPU time.
+"""An archive of the classes of Spark, with which a JVM starts in less CPU time.
 
     python -m tests.support.class_archive PATH
 
-The JVM maps the archive instead of reading and verifying the same 15,000 classes again. The tests
+The JVM maps the archive instead of reading and verifying the same classes again. The tests
 start dozens of JVMs, so `make test` makes the archive, and `use_class_archive` lets the JVMs of
 drivers use it. A JVM to which it does not fit, such as that of another Java, ignores it.
 """
